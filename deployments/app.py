@@ -37,17 +37,23 @@ _HEALTH_CHECKS: dict[str, Any] = {
     "health_check_period_s": HEALTH_CHECK_PERIOD_S,
     "health_check_timeout_s": 5,
 }
-"""A process that does not answer three of them in a row hangs, and is replaced after 15 to 20 s. No
-pass holds an answer up: passes run in a thread of their own."""
+"""A process that leaves three checks in a row unanswered hangs, and is replaced after 15 to 20 s.
+
+No pass delays an answer, because passes run in a separate thread.
+"""
 _SUCCESSOR_S = READY_TIMEOUT_S
-"""A target that is asked to leave has ended by itself long before, unless its successor loads: see
-WorkLoop.drain. One that hangs is ended then, too."""
+"""Maximum seconds that a leaving target waits for its successor to load; see WorkLoop.drain.
+
+Without such a successor, a target that is asked to leave has ended long before. A target that hangs
+is ended after this time, too.
+"""
 _SHORT_CALLS = 256
-"""Health, status, aborts and refusals that an ingress answers beside full queues."""
+"""Health, status, aborts and refusals that an ingress answers in addition to full queues."""
 
 
 def build_app(args: ServiceConfig) -> Application:
-    """The application; settings that `args` leaves out may come from SPECDEC_* on the cluster."""
+    """Return the application. Settings that `args` leaves out may come from SPECDEC_* on the
+    cluster."""
     config = with_gpus(args.with_environment(), gpus_of_ray())
     coordinators = coordinator_specs(config)
     replicas = [one for spec in coordinators for one in _cell(config, spec)]
@@ -68,12 +74,12 @@ def build_app(args: ServiceConfig) -> Application:
 
 
 def gpus_of_ray() -> float:
-    """Of all nodes of the Ray that this process has joined; 0 without one."""
+    """Return the GPUs of all nodes of the Ray that this process has joined; 0 without one."""
     return float(ray.cluster_resources().get("GPU", 0)) if ray.is_initialized() else 0.0
 
 
 def coordinator_specs(config: ServiceConfig) -> tuple[CoordinatorSpec, ...]:
-    """One per cell."""
+    """Return one specification per cell."""
     return tuple(coordinator_spec(config, cell) for cell in range(config.cells))
 
 
@@ -99,7 +105,7 @@ def coordinator_spec(config: ServiceConfig, cell: int = 0) -> CoordinatorSpec:
 
 
 def serve_config(config: ServiceConfig) -> dict[str, Any]:
-    """The serveConfigV2 of this configuration."""
+    """Return the serveConfigV2 of this configuration."""
     written: dict[str, Any] = {}
     if config.log_format is LogFormat.JSON:
         written["logging_config"] = {"encoding": "JSON"}
@@ -127,12 +133,12 @@ def serve_config(config: ServiceConfig) -> dict[str, Any]:
 
 
 def serve_config_text(config: ServiceConfig) -> str:
-    """The same as YAML."""
+    """Return `serve_config` as YAML."""
     return yaml.safe_dump(serve_config(config), sort_keys=False)
 
 
 def num_cpus_needed(config: ServiceConfig) -> int:
-    """Logical CPUs for a Ray that is started for this application alone."""
+    """Return the logical CPUs for a Ray that is started for this application alone."""
     of_cell = config.target_bounds.most * config.target_num_cpus
     of_cell += config.num_draft_replicas * config.draft_num_cpus
     needed = config.cells * of_cell + config.max_ingress_replicas * config.ingress_num_cpus
@@ -140,14 +146,17 @@ def num_cpus_needed(config: ServiceConfig) -> int:
 
 
 def _max_ongoing(config: ServiceConfig) -> int:
-    """More than the pools take: who is too many is refused by the pool, not left in a proxy."""
+    """Return more than the schedulers take, so that they refuse excess requests.
+
+    Otherwise these would be left in a proxy.
+    """
     num_admitted = config.target_bounds.most * config.pool_config().window
     num_queued = most_waiting(config.max_queued, max(len(config.named_keys), 1))
     return config.cells * (num_admitted + num_queued) + _SHORT_CALLS
 
 
 def _cell(config: ServiceConfig, coordinator: CoordinatorSpec) -> list[Application]:
-    """A cell's replicas."""
+    """Return a cell's replicas."""
     kinds = (TargetReplica, DraftReplica) if config.num_draft_replicas else (TargetReplica,)
     return [_replicas(kind, config, coordinator) for kind in kinds]
 

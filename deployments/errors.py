@@ -1,4 +1,4 @@
-"""What goes wrong outside the engine, and how a failure crosses the coordinator's stream."""
+"""Errors outside the engine, and the way of a failure across the coordinator's stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecErro
 from specdec_core.request import ErrorKind, Request, TokenEvent
 
 _RETURN_S = 1.0
-"""When to ask for a coordinator or replica again that is away."""
+"""Seconds after which to ask again for a coordinator or replica that is away."""
 
 
 class UnknownModelError(SpecdecError):
@@ -19,7 +19,7 @@ class UnknownModelError(SpecdecError):
 
 
 class FingerprintError(SpecdecError):
-    """The answer to go on with was begun by another model or other numerics."""
+    """The answer to resume was begun by another model or other numerics."""
 
     param = "resume.system_fingerprint"
 
@@ -75,21 +75,21 @@ class PoolUnavailableError(TryAgainError):
 
 
 class RequestFailedError(SpecdecError):
-    """The request was fine, running it failed; the message is fit for the client."""
+    """The request was fine, but running it failed. The message is fit for the client."""
 
 
 class ReleasedError(SpecdecError):
-    """A request was taken from its cell and can go on in another; no client ever sees this."""
+    """A request was taken from its cell and can continue in another. No client ever sees this."""
 
     def __init__(self, request: Request, *, was_sent: bool) -> None:
-        """`was_sent`: its cell may have let it in, so that it need not be let in again."""
+        """`was_sent`: its cell may have admitted the request, which need not be admitted again."""
         super().__init__(f"request {request.request_id} was released")
         self.request = request
         self.was_sent = was_sent
 
 
 class FailureKind(StrEnum):
-    """What kind of failure ended a request in the pool."""
+    """Kind of failure that ended a request in the scheduler."""
 
     INVALID_REQUEST = "invalid_request"
     QUEUE_FULL = "queue_full"
@@ -101,7 +101,8 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why the pool ended a request: an exception's way across the coordinator's stream."""
+    """The reason why the scheduler ended a request, in the form that crosses the coordinator's
+    stream."""
 
     kind: FailureKind
     message: str
@@ -114,7 +115,7 @@ class Failure:
 
 
 def failure_of(error: Exception) -> Failure:
-    """The message for `error` raised by the pool."""
+    """Return the failure for `error`, which the scheduler raised."""
     if isinstance(error, QueueFullError):
         return Failure(
             kind=FailureKind.QUEUE_FULL,
@@ -146,12 +147,12 @@ _KINDS = {
 
 
 def failure_of_event(event: TokenEvent) -> Failure:
-    """The message for a request that the pool ended with an error."""
+    """Return the failure of a request that the scheduler ended with an error."""
     return Failure(kind=_KINDS[event.error_kind], message=event.error or "failed")
 
 
 def error_of(failure: Failure) -> SpecdecError:
-    """The exception to raise for a failure that came over the stream."""
+    """Return the exception to raise for a failure that came over the stream."""
     if failure.kind is FailureKind.QUEUE_FULL:
         return QueueFullError(failure.num_queued, failure.max_queued, failure.retry_after_s)
     if failure.kind is FailureKind.CLIENT_LIMIT:

@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class Ingress:
-    """Text in, text out; the pool sees ids only."""
+    """Text in, text out. The scheduler sees token IDs only."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Ingress:
         coordinators: Sequence[CoordinatorSpec],
         *replicas: DeploymentHandle[Any],
     ) -> None:
-        """`replicas` take no requests: they are bound here to be of the same application."""
+        """`replicas` take no requests. They are bound here to be part of the same application."""
         check_tls(config.coordinator_tls)
         replica_id = serve.get_replica_context().replica_id.unique_id
         process = ProcessName(role=Part.INGRESS, id=replica_id)
@@ -112,14 +112,16 @@ class Ingress:
         )
 
     async def __del__(self) -> None:
-        """Serve awaits this at a graceful stop, when no request is left: the last target may leave
-        once no ingress is there."""
+        """End the streams. Serve awaits this at a graceful stop, when no request is left.
+
+        The last target may leave once no ingress is there.
+        """
         self._pool_task.cancel()
         await asyncio.wait([self._pool_task])
         await self._tracing.close()
 
     async def check_health(self) -> None:
-        """With the first one a start ends."""
+        """Wait until the ingress has settled. With the first health check a start ends."""
         await asyncio.shield(self._settled)
         self._replaced.checked()
         if self._pool_task.done():
@@ -170,7 +172,8 @@ class Ingress:
 def pool_of(
     coordinators: Sequence[CoordinatorSpec], resume_timeout_s: float, pace: ChunkPacing | None
 ) -> Pool:
-    """The way to the only coordinator, or to all of them. Without `pace` nothing is held."""
+    """Return the client of the only coordinator, or a router to all. Without `pace` nothing is
+    held."""
     times = IngressTimes()
     clients = [
         SchedulerClient(
@@ -180,15 +183,18 @@ def pool_of(
     ]
     if len(clients) == 1:
         return clients[0]
-    # Before clients are told to come back.
+    # Requests move before their clients must retry.
     return CellRouter(clients, times, move_after_s=min(MOVE_AFTER_S, resume_timeout_s / 2))
 
 
 async def _settle(
     pool: Pool, coordinators: Sequence[CoordinatorSpec], config: ServiceConfig
 ) -> None:
-    """A redeploy replaces one ingress after the other. Where there are several, a new one counts
-    once it can do what the next old one does, which Serve stops then."""
+    """Wait for a target, if there are several ingresses.
+
+    A redeploy replaces one ingress after the other. A new one counts once it can do what the next
+    old one does, which Serve then stops.
+    """
 
     async def has_begun() -> bool:
         begun = await asyncio.gather(*map(targets_begun, coordinators))
@@ -199,7 +205,7 @@ async def _settle(
 
 
 def request_spans(config: ServiceConfig, tracing: Tracing) -> RequestSpans:
-    """What the span of every request says of the service."""
+    """Return the spans of requests, with the attributes of the service."""
     attributes: dict[str, AttributeValue] = {
         names.ALGORITHM: "exspec",  # no other is served
         names.SPEC_METHOD: config.method.value,
@@ -218,7 +224,7 @@ def begin_reading(text: TextModel) -> None:
 
 
 def text_model(config: ServiceConfig) -> TextModel:
-    """Tokenizer and limits of the target. Raises ModelNotSupportedError."""
+    """Return tokenizer and limits of the target. Raises ModelNotSupportedError."""
     return load_text_model(
         resolve_model(config.model),
         revision=config.revision,

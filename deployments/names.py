@@ -1,4 +1,4 @@
-"""What the parts of a service are called: its processes, and the application's deployments."""
+"""Names of a service's parts: its processes, and the application's deployments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specdec_core.messages import Role
 
 
 class Part(StrEnum):
-    """A kind of process; the two kinds of replicas are the pool's roles."""
+    """A kind of process. The two kinds of replicas are the scheduler's roles."""
 
     TARGET = Role.TARGET.value
     DRAFT = Role.DRAFT.value
@@ -19,11 +19,12 @@ class Part(StrEnum):
 
 
 INGRESS = str(Part.INGRESS)
-"""The deployment."""
+"""Name of the ingress deployment."""
 NO_KEY = "none"
 """Name of the callers of a server that asks for no key."""
 
 
 def deployment_name(role: Role, cell: int) -> str:
-    """The first cell's go without a number: of a service with one cell there is nothing to tell."""
+    """Return a deployment's name. The first cell's have no number, as for a service with one
+    cell."""
     return f"{role}-cell-{cell}" if cell else str(role)

@@ -1,4 +1,4 @@
-"""Which release this is."""
+"""The version of this release."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ DISTRIBUTION = "specdec-serve"
 
 @cache
 def package_version() -> str:
-    """As it was when this process first asked: health says it many times a second, and whoever
-    installs another release meanwhile takes its files away for a moment."""
+    """Return the version as it was when this process first asked.
+
+    Health reports it many times a second. An installation of another release meanwhile takes the
+    files away for a moment.
+    """
     return metadata.version(DISTRIBUTION)

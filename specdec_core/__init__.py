@@ -1,4 +1,4 @@
-"""Batch speculative decoding whose output is token for token that of plain decoding."""
+"""Batch speculative decoding with the same output, token for token, as autoregressive decoding."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the engine on first use: processes that only schedule never load torch."""
+    """Import the engine on first use. Processes that only schedule never load torch."""
     if name in ("AlgorithmName", "Engine"):
         from specdec_core import engine
 

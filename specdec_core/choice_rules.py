@@ -1,4 +1,4 @@
-"""What a sequence's tokens are chosen by, besides its ids. Sent once to every replica it visits."""
+"""Sampling rules of a sequence, apart from its IDs. Sent once to every replica that it visits."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from specdec_core.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class SamplingRules:
-    """One request's rules. With the ids before a position they define the choice there."""
+    """One request's rules. With the IDs before a position they determine the token there."""
 
     params: SamplingParams
     prompt_len: int
-    """The first so many ids are the prompt. All others count as output, whichever attempt of the
-    request emitted them."""
+    """Number of prompt IDs. All later IDs count as output, whichever attempt of the request emitted
+    them."""
     stop_ids: frozenset[int] = frozenset()
-    """Every id that ends the request: what min_tokens bans."""
+    """Every ID that ends the request. min_tokens bans these."""
     cache_salt: str = ""
-    """Sequences of other salts share nothing with it. No choice depends on it."""
+    """Only sequences with an equal salt share cached blocks. No choice depends on it."""
     grammar: Grammar | None = field(default=None, compare=False)
-    """That of the parameters, compiled; it never travels."""
+    """Compiled grammar of the parameters. It is never sent."""
     needs_history: bool = field(init=False, compare=False)
-    """Whether a choice depends on which ids stand before it. Asked several times a row."""
+    """True if a choice depends on the IDs before it. Read several times per row."""
 
     def __post_init__(self) -> None:
         params = self.params
@@ -41,12 +41,12 @@ class SamplingRules:
 
     @property
     def failure(self) -> str | None:
-        """Why nothing can be chosen by these rules any more."""
+        """The reason why these rules allow no further token, or None."""
         return None if self.grammar is None else self.grammar.failure
 
     def compiled(self, compiler: GrammarCompiler | None) -> SamplingRules:
-        """The rules with their grammar ready. Raises InvalidRequestError where there is no
-        compiler, or it cannot read the grammar."""
+        """Return the rules with a compiled grammar. Raises InvalidRequestError if there is no
+        compiler, or if it cannot read the grammar."""
         if self.params.grammar is None:
             return self
         if compiler is None:
@@ -55,11 +55,11 @@ class SamplingRules:
 
 
 class SampleRow(NamedTuple):
-    """Whose token a row of logits chooses, and where."""
+    """Rules and position of the token that is sampled from a row of logits."""
 
     rules: SamplingRules
     position: int
     """Absolute place of the token in its sequence, prompt included."""
     history: Sequence[int] = ()
-    """Ids of the sequence from its start; those before `position` count. It may be longer, so that
-    the rows of a proposal share one, and empty for rules that need none."""
+    """IDs of the sequence from its start; those before `position` count. It may be longer, so that
+    the rows of a proposal share one. It may be empty for rules that need none."""

@@ -8,65 +8,66 @@ from enum import StrEnum
 MAX_DRAFT_TOKENS = 32
 MAX_CPU_ROWS = 64
 GPU_ROWS = 128
-"""Rows of a group where nobody says: on a CPU at most, as far as they gain; on a GPU."""
+"""Default rows of a group on a GPU. On a CPU the default is at most MAX_CPU_ROWS, and only as many
+rows as gain."""
 FIXED_DRAFT_TOKENS = 4
 CPU_DRAFT_TOKENS = 15
 """Default maximum K of goodput on a CPU. With the pending token a sequence then fills tiles of 16
 rows, and 8 sequences fill the 128 rows that read the weights once. One token more per sequence
 takes 67 ms instead of 56 for 8 sequences on an Intel Xeon with AMX (pass_prices_amx_k.json)."""
 GPU_DRAFT_TOKENS = 8
-"""Default maximum K of goodput on a GPU, where the logits of K + 1 tokens a row take memory from
-the KV cache."""
+"""Default maximum K of goodput on a GPU. The logits of K + 1 tokens per row take memory from the KV
+cache."""
 DEFAULT_MAX_CHOICES = GPU_ROWS * (GPU_DRAFT_TOKENS + 1)
-"""Tokens chosen in one pass that loading plans memory for, unless the caller says."""
+"""Default number of sampled tokens per pass for which loading plans memory."""
 WINDOW_PER_ROW = 2
-"""Admitted sequences per row of a group where nobody says: one group is formed while the other
+"""Default number of admitted sequences per row of a group. One group is formed while the other
 runs."""
 DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
-"""Share of a GPU's memory that a model and its cache take; vLLM's default."""
+"""Default share of a GPU's memory that a model and its cache take. vLLM's default."""
 
 
 class DType(StrEnum):
-    """In what numbers the weights and the KV cache are held."""
+    """Number type of the weights and the KV cache."""
 
     AUTO = "auto"
-    """As the checkpoint says."""
+    """Type of the checkpoint."""
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
     FLOAT32 = "float32"
 
 
 class ModelImpl(StrEnum):
-    """Whose forward a model runs through."""
+    """Implementation of a model's forward."""
 
     AUTO = "auto"
-    """Ours where it knows the architecture, else that of transformers."""
+    """Our own if it supports the architecture, otherwise that of transformers."""
     TRANSFORMERS = "transformers"
 
 
 class Numerics(StrEnum):
-    """Whether a row's bits may depend on the rows that share its pass."""
+    """Policy for whether a row's bits may depend on the rows that share its pass."""
 
     AUTO = "auto"
-    """Exact where the self-check at load passes on this machine and model, and where exact passes
-    take at most a tenth longer on a GPU; else fast."""
+    """Exact if the self-check at load passes on this machine and model. On a GPU, exact passes must
+    also take at most a tenth longer. Otherwise fast."""
     EXACT = "exact"
     """A row's logits are bit for bit the same alone, in any batch, and in any chunking."""
     FAST = "fast"
-    """Any shape; outputs may differ where the two best choices nearly tie."""
+    """Any shape. Outputs may differ if the two best choices nearly tie."""
 
 
 class SpecMethod(StrEnum):
-    """Who proposes tokens."""
+    """Source of the proposals."""
 
     DRAFT_MODEL = "draft_model"
-    """A draft replica; n-gram proposals while none is available."""
+    """A draft replica. N-gram proposals are used while none is available."""
     NGRAM = "ngram"
-    """Prompt lookup in the pool."""
+    """Prompt lookup in the scheduler."""
     HYBRID = "hybrid"
-    """n-gram first, the draft model where it finds nothing."""
+    """N-gram proposals first; the draft model if there is no match."""
     NONE = "none"
-    """Plain decoding."""
+    """Decoding without speculation."""
 
     @property
     def uses_draft_model(self) -> bool:
@@ -74,36 +75,37 @@ class SpecMethod(StrEnum):
 
 
 class KPolicyName(StrEnum):
-    """Who says how many tokens a round drafts, up to num_draft_tokens."""
+    """Policy for the number of tokens that a round drafts, up to num_draft_tokens."""
 
     GOODPUT = "goodput"
-    """As many as earn more tokens than their time would, by what was measured; 0 as well."""
+    """Drafts the K whose expected tokens are worth their measured time. K may be 0."""
     FIXED = "fixed"
-    """num_draft_tokens, always, also where it loses: for experiments."""
+    """Always drafts num_draft_tokens, even at a loss. For experiments."""
     SCHEDULE = "schedule"
-    """By the number of live sequences."""
+    """Chooses K by the number of live sequences."""
 
 
 def default_draft_tokens(k_policy: KPolicyName, *, has_gpu: bool) -> int:
-    """Return the maximum K of a configuration that names none. Goodput uses as much of it as pays;
-    other policies draft all of it whether or not it pays."""
+    """Return the default maximum K. Goodput uses as much of it as pays. Other policies draft all of
+    it whether or not it pays."""
     if k_policy is not KPolicyName.GOODPUT:
         return FIXED_DRAFT_TOKENS
     return GPU_DRAFT_TOKENS if has_gpu else CPU_DRAFT_TOKENS
 
 
 class OverlapMode(StrEnum):
-    """Whether one half of a target's sequences is drafted while the other is verified."""
+    """Policy for pipelining: draft one half of a target's sequences while the other is verified."""
 
     AUTO = "auto"
-    """Where that was measured to be faster."""
+    """Pipelined when measurements show that it is faster."""
     ALWAYS = "always"
     NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NgramConfig:
-    """Prompt lookup: the longest suffix n-gram that occurred before proposes what followed it."""
+    """Prompt lookup. The longest suffix n-gram that occurred before proposes the tokens that
+    followed it."""
 
     lookup_max: int = 4
     lookup_min: int = 2
@@ -119,9 +121,12 @@ class NgramConfig:
     def suiting(
         cls, k_policy: KPolicyName, lookup_max: int | None = None, lookup_min: int | None = None
     ) -> NgramConfig:
-        """With what is not given as suits who says how many tokens are checked: by goodput, what
-        follows a single equal token is, where a row costs next to nothing, and up to 8 equal ones
-        tell how good it is (copy_belief). A fixed K would check all of it."""
+        """Return the lengths with defaults by K policy.
+
+        Goodput looks up n-grams of 1 to 8 tokens. It verifies a match of one token only where a row
+        costs almost nothing. The length of the match, up to 8, predicts its quality (copy_belief).
+        A fixed K verifies every match, so it needs longer ones.
+        """
         usual = cls(lookup_max=8, lookup_min=1) if k_policy is KPolicyName.GOODPUT else cls()
         return cls(
             lookup_max=lookup_max or usual.lookup_max, lookup_min=lookup_min or usual.lookup_min
@@ -131,18 +136,19 @@ class NgramConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationConfig:
     method: SpecMethod | None = None
-    """None: the draft model where there is one, else prompt lookup."""
+    """None: the draft model if there is one, otherwise prompt lookup."""
     num_draft_tokens: int = FIXED_DRAFT_TOKENS
     """Maximum drafted tokens per sequence and round (K), 0 to 32. Callers that know the device use
     `default_draft_tokens`."""
     k_policy: KPolicyName = KPolicyName.GOODPUT
     k_schedule: tuple[tuple[int, int, int], ...] = ()
-    """(first, last, K) for SCHEDULE: K while first to last sequences share a target, else 0."""
+    """(first, last, K) for SCHEDULE: K while first to last sequences share a target, otherwise
+    0."""
     min_confidence: float = 0.0
-    """A draft model proposes only tokens that it gives at least this probability, and ends its
-    proposal at the first other one. 0: it always drafts K tokens."""
+    """Minimum probability of a drafted token. A draft model ends its proposal before the first
+    token below it. 0: the draft always proposes K tokens."""
     ngram: NgramConfig | None = None
-    """None: as suits `k_policy`."""
+    """None: the defaults for `k_policy`."""
 
     def __post_init__(self) -> None:
         if (self.k_policy is KPolicyName.SCHEDULE) != bool(self.k_schedule):
@@ -162,7 +168,7 @@ class SpeculationConfig:
 
     @property
     def lookup(self) -> NgramConfig:
-        """Prompt lookup's."""
+        """Settings of prompt lookup."""
         return self.ngram or NgramConfig.suiting(self.k_policy)
 
     @property
@@ -170,7 +176,7 @@ class SpeculationConfig:
         return self.method is not None and self.method.uses_draft_model
 
     def settled(self, *, has_draft: bool) -> SpeculationConfig:
-        """The same with a method, for an engine with or without a draft model."""
+        """Return the configuration with a method, for an engine with or without a draft model."""
         if self.method is not None:
             return self
         return replace(self, method=SpecMethod.DRAFT_MODEL if has_draft else SpecMethod.NGRAM)
@@ -178,48 +184,48 @@ class SpeculationConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolConfig:
-    """Limits of the pool. Times are seconds on whatever clock the driver passes in."""
+    """Limits of the scheduler. Times are in seconds on the clock of the caller."""
 
     max_group_size: int = 8
-    """Most rows of one group (B, the batch). A target that has registered fewer gets no more."""
+    """Maximum rows of one group (B, the batch). A target that registered fewer gets at most its own
+    number."""
     window: int = 32
-    """Most admitted sequences per target replica that groups are picked from (W). A target that has
-    registered its own rows admits twice as many at most."""
+    """Maximum admitted sequences per target replica that groups are picked from (W). A target that
+    registered its own rows admits at most twice that number."""
     max_queued: int = 1024
-    """Most waiting requests; one more is refused with a retry hint."""
+    """Maximum waiting requests. One more is refused with a retry hint."""
     prefill_chunk: int = 256
-    """Most catch-up tokens of one row in one group, so that a prefill never blocks for long; twice
-    as many where nobody else is on the target."""
+    """Maximum catch-up tokens of one row in one group, so that a prefill never blocks for long. The
+    limit doubles if no other row is on the target."""
     max_prefill_tokens: int | None = None
-    """Most catch-up tokens of all rows that a target has at a time, open leases together; a row of
-    more goes when no other is there. What it is known to have cached is not counted. None: no
-    limit."""
+    """Maximum catch-up tokens of all rows of a target in its open leases. A row with more tokens
+    runs when no other is there. Tokens known to be cached are not counted. None: no limit."""
     verification_budget: int | None = None
-    """Most tokens that one target pass chooses, drafted ones included; raised to whole tiles of the
-    replica. Beyond it the least promising drafted tokens are left out. None: no limit."""
+    """Maximum tokens that one target pass samples, drafted ones included, rounded up to whole tiles
+    of the replica. Beyond it the least promising drafted tokens are left out. None: no limit."""
     max_group_wait_s: float = 0.1
-    """Longest that a ready sequence waits for others to fill its group while its replica is idle;
-    behind a running group it waits for that one."""
+    """Maximum wait of a ready sequence for others to fill its group, in seconds, while its replica
+    is idle. If a group is running, the sequence waits for it to end."""
     overlap: OverlapMode = OverlapMode.AUTO
-    """With a draft model. Halves cost more than half where short passes take their time, too."""
+    """Used with a draft model. If short passes take time too, each half costs more than half."""
     group_by_shape: bool = False
     """Prefer rows that share a pass without padding to the oldest ones, until those are overdue.
-    With KV in place it gains nothing that was measured, and costs the choice (decision 0003)."""
+    With KV in place no gain was measured, and choosing costs time (decision 0003)."""
     max_open_leases: int = 1
-    """Groups that a replica has at most, the one that it runs among them. With 2 the next one's way
-    is hidden behind the one that runs, where there are sequences for both."""
+    """Maximum groups that a replica has, including the running one. With 2, sending the next group
+    overlaps with the running one, if there are sequences for both."""
     lease_ttl_s: float = 30.0
-    """A replica that has not answered a lease by then is fenced; one of n that share a device has n
-    times as long."""
+    """Seconds after which a replica that has not answered a lease is fenced. n replicas that share
+    a device have n times as long."""
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     check_invariants: bool = False
-    """Let the padded algorithms assert the paper's invariants in every round. Waits for the device:
-    for tests."""
+    """Let the padded algorithms assert the paper's invariants in every round. This waits for the
+    device and is for tests."""
 
     @property
     def max_choices(self) -> int:
-        """Most tokens that one target pass chooses. What clients bring back is checked within
-        it."""
+        """Maximum tokens that one target pass samples. Resumed tokens of clients are verified
+        within it."""
         num_drafted = self.max_group_size * (self.speculation.num_draft_tokens + 1)
         return max(num_drafted, self.prefill_chunk)
 

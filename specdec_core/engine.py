@@ -1,4 +1,4 @@
-"""The library: requests in, tokens out, in one process. Knows token ids, not text."""
+"""The library: requests in, tokens out, in one process. Handles token IDs, not text."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Engine:
         grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`grammars` compiles what requests ask of structured output; None refuses them."""
+        """`grammars` compiles the grammars of structured output. None refuses such requests."""
         config = config or PoolConfig()
         speculation = config.speculation.settled(has_draft=draft is not None)
         config = replace(config, speculation=speculation)
@@ -97,11 +97,11 @@ class Engine:
         load: LoadConfig | None = None,
         algorithm: AlgorithmName = AlgorithmName.EXSPEC,
     ) -> Engine:
-        """Load models from folders or hub ids. Raises ModelNotSupportedError when they do not fit.
+        """Load models from folders or hub IDs. Raises ModelNotSupportedError when they do not fit.
 
         A draft is loaded only for an algorithm that drafts; it must share the target's tokenizer.
-        Without `pool` groups have as many rows as gain tokens per second here, and K is the default
-        of the device.
+        Without `pool`, groups have as many rows as gain tokens per second here. K is then the
+        default of the device.
         """
         from specdec_core.loading.loader import load_pair
 
@@ -126,7 +126,7 @@ class Engine:
     def add_request(self, request: Request) -> None:
         """Queue a request; `step` begins it. Raises InvalidRequestError or QueueFullError.
 
-        One without end ids of its own ends at those of the model; `ignore_eos` drops them.
+        A request without its own end IDs uses those of the model; `ignore_eos` drops them.
         """
         if not request.end_token_ids:
             request = replace(request, end_token_ids=self.end_token_ids)
@@ -134,18 +134,18 @@ class Engine:
         self._algorithm.add(request)
 
     def abort(self, request_id: str) -> bool:
-        """End a request wherever it is; False when it is unknown. Its last event follows."""
+        """End a request in any state; return False when it is unknown. Its last event follows."""
         return self._algorithm.abort(request_id)
 
     def step(self) -> list[TokenEvent]:
-        """Run one round and return what it committed."""
+        """Run one round and return the committed tokens."""
         return self._algorithm.step()
 
     def generate(self, requests: Iterable[Request]) -> Iterator[TokenEvent]:
         """Decode all requests, yielding their token events as rounds commit them.
 
         Requests are taken from the iterable as the queue has room. Leaving the iteration early
-        aborts what is not finished.
+        aborts unfinished requests.
         """
         waiting = deque(requests)
         live: set[str] = set()
@@ -164,7 +164,7 @@ class Engine:
                 live -= {event.request_id for event in self.step() if event.finish_reason}
 
     def _queue_if_room(self, request: Request) -> bool:
-        """Queue a request; False where it must wait outside until queued ones have run."""
+        """Queue a request. Return False if it must wait outside until queued ones have run."""
         try:
             self.add_request(request)
         except QueueFullError:
@@ -203,7 +203,7 @@ def _padded(model: CachedModel) -> PaddedLM:
 
 
 def _default_config(target: ModelRunner, algorithm: AlgorithmName) -> PoolConfig:
-    """Return the configuration for a loaded target of which the caller says nothing."""
+    """Return the default configuration for a loaded target."""
     from specdec_core.loading.profiler import rows_of_a_group
 
     rows = rows_of_a_group(target)

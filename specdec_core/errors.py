@@ -1,4 +1,4 @@
-"""The errors that cross a seam: what a caller did wrong, what was refused, what failed."""
+"""Errors that reach callers: invalid requests, refused requests and failures."""
 
 
 class SpecdecError(Exception):
@@ -9,7 +9,7 @@ class SpecdecError(Exception):
 
 
 class InvalidRequestError(SpecdecError, ValueError):
-    """The caller's mistake; the message names the offending value and the limit.
+    """An error of the caller. The message names the offending value and the limit.
 
     `code` is a stable word for programs, as in OpenAI's API.
     """
@@ -21,7 +21,8 @@ class InvalidRequestError(SpecdecError, ValueError):
 
 
 def check_range(name: str, value: float, low: float, high: float, wording: str) -> None:
-    """Raise InvalidRequestError unless `low` <= `value` <= `high`; `wording` says that range."""
+    """Raise InvalidRequestError unless `low` <= `value` <= `high`. `wording` describes that
+    range."""
     if low <= value <= high:
         return
     kind = "integer" if isinstance(value, int) else "decimal"
@@ -34,7 +35,7 @@ def check_range(name: str, value: float, low: float, high: float, wording: str) 
 
 
 class ModelNotSupportedError(SpecdecError, ValueError):
-    """A model, or a pair of models, that this engine cannot serve; the message says why."""
+    """A model, or a pair of models, that this engine cannot serve. The message has the reason."""
 
 
 class TryAgainError(SpecdecError):
@@ -59,8 +60,8 @@ class QueueFullError(TryAgainError):
 
 
 class OutOfBlocksError(SpecdecError):
-    """The KV cache has no free block left; nothing was changed by the refused call."""
+    """The KV cache has no free block left. The refused call changed nothing."""
 
 
 class NotExactError(ModelNotSupportedError):
-    """Exact numerics cannot be kept on this machine and model; the message names the operation."""
+    """Exact numerics cannot be kept on this machine and model. The message names the operation."""

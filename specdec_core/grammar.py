@@ -1,6 +1,8 @@
-"""Structured output: what a request's tokens must spell, and who tells which ids may come next.
+"""Structured output: the grammar of a request's output, and the interface that lists allowed next
+IDs.
 
-The core knows no grammar library: whoever builds an engine or a replica passes a compiler in.
+The core uses no grammar library. The caller passes a compiler when it builds an engine or a
+replica.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Protocol
 
 
 class GrammarKind(StrEnum):
-    """How a grammar is written down."""
+    """Notation of a grammar."""
 
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
@@ -21,7 +23,7 @@ class GrammarKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GrammarSpec:
-    """A grammar as text: it travels, and is compiled where tokens are chosen."""
+    """A grammar as text. It is sent to replicas and compiled where tokens are sampled."""
 
     kind: GrammarKind
     source: str
@@ -33,19 +35,21 @@ class Grammar(Protocol):
     """A compiled grammar over one tokenizer, for one sequence."""
 
     def prepare(self, output: Sequence[int], timeout_s: float = 0.0) -> bool:
-        """Return whether `allowed(output)` has its answer, after waiting at most `timeout_s`.
+        """Return True if `allowed(output)` has its answer, after waiting at most `timeout_s`.
 
-        While it is False, the work continues in another thread: ask again later.
+        While it is False, the work continues in another thread. Ask again later.
         """
         ...
 
     def allowed(self, output: Sequence[int]) -> bytes | None:
-        """Return which token IDs may follow the emitted IDs `output`: a byte for each, 0 or
-        none for those that may not. End IDs may follow if the output may end. None if `output` does
-        not conform: nothing of it is ever kept. No ID may follow once the grammar has failed, or
-        while it is not prepared.
+        """Return which token IDs may follow the emitted IDs `output`: a byte for each, 0 if it may
+        not follow.
 
-        Apart from `prepare`, the answer is a function of `output` alone, whatever was asked before.
+        IDs beyond the last byte may not follow. End IDs may follow if the output may end. None if
+        `output` does not conform; no token of it is ever kept. No ID may follow once the grammar
+        has failed, or while it is not prepared.
+
+        Apart from `prepare`, the answer depends on `output` alone, not on earlier calls.
         """
         ...
 
@@ -56,4 +60,4 @@ class Grammar(Protocol):
 
 
 GrammarCompiler = Callable[[GrammarSpec], Grammar]
-"""Returns at once; raises InvalidRequestError for a grammar that it can refuse by then."""
+"""Returns immediately. Raises InvalidRequestError for a grammar that it can refuse by then."""

@@ -1,8 +1,8 @@
-"""How numbers of the host reach a device without a wait for what the device does before.
+"""Copies numbers from the host to a device without waiting for the device's earlier work.
 
-A copy to a GPU out of pinned memory takes its place behind the work that was begun, and the host
-goes on; one out of any other memory waits until the GPU gets there. PyTorch keeps pinned memory
-from being used again before it was read.
+A copy to a GPU out of pinned memory is queued after the earlier work, and the host continues. A
+copy out of other memory waits until the GPU reaches it. PyTorch reuses pinned memory only after it
+was read.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from torch import Tensor
 
 
 def on_device(values: Sequence[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A new tensor of numbers, or of rows of them."""
+    """Return a new tensor of numbers, or of rows of them."""
     return to_device(torch.tensor(values, dtype=dtype), device)
 
 
 def to_device(source: Tensor, device: torch.device) -> Tensor:
-    """`source`, which lies on the host; elsewhere a copy."""
+    """Return a copy of `source`, which is on the host, or `source` itself if the device is the
+    host."""
     if device.type != "cuda":
         return source.to(device)
     return source.pin_memory().to(device, non_blocking=True)
 
 
 def copy_without_waiting(source: Tensor, target: Tensor) -> None:
-    """From memory that the caller may change at once."""
+    """Copy to `target` from memory that the caller may change immediately afterwards."""
     is_gpu = target.device.type == "cuda"
     target.copy_(source.pin_memory() if is_gpu else source, non_blocking=is_gpu)

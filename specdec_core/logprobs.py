@@ -1,4 +1,4 @@
-"""What is reported of a token's probability. Plain data; sampling fills it."""
+"""Reported log-probabilities of a token. Plain data; sampling fills it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ class TokenLogprobs(NamedTuple):
     """Natural logarithms, log_softmax of the target's raw float32 logits."""
 
     logprob: float
-    """Of the emitted token."""
+    """Log-probability of the emitted token."""
     top: tuple[tuple[int, float], ...]
-    """(id, logprob) of the most probable ids, most probable first, ties by id."""
+    """(ID, logprob) of the most probable IDs, most probable first, ties by ID."""

@@ -1,8 +1,8 @@
-"""The messages between the pool and a replica: groups out, results in. Plain data, ids only.
+"""The messages between the scheduler and a replica: groups out, results in. Plain data, IDs only.
 
 A lease is one group message. Its rows name a sequence, the prefix that the replica should already
-cache (`base_len`, checked by `base_hash`) and what to feed behind it. The replica's first act is to
-truncate its slot to `base_len`: there is no other rollback. Prefill, an ordinary round, a
+cache (`base_len`, checked by `base_hash`) and the tokens to feed after it. The replica first
+truncates its slot to `base_len`; there is no other rollback. Prefill, an ordinary round, a
 rejection, a full acceptance and recovery are therefore the same message (algorithm.md, the
 cached-prefix rule).
 """
@@ -26,12 +26,13 @@ EMPTY_HASH = 0x9E3779B97F4A7C15
 
 
 def extend_hash(prefix_hash: int, token_ids: Iterable[int]) -> int:
-    """Hash of a prefix of ids followed by `token_ids`; an unsigned 64-bit integer."""
+    """Return the hash of a prefix of IDs followed by `token_ids`, an unsigned 64-bit integer."""
     return [prefix_hash, *hashes_behind(prefix_hash, token_ids)][-1]
 
 
 def hashes_behind(prefix_hash: int, token_ids: Iterable[int]) -> list[int]:
-    """Hash of the prefix followed by the first of `token_ids`, by the first two, and so on."""
+    """Return the hashes of the prefix followed by the first of `token_ids`, by the first two, and
+    so on."""
     hashes = []
     for token_id in token_ids:
         mixed = (prefix_hash ^ (token_id + 1)) * 0xBF58476D1CE4E5B9 & _MASK64
@@ -41,7 +42,7 @@ def hashes_behind(prefix_hash: int, token_ids: Iterable[int]) -> list[int]:
 
 
 class Role(StrEnum):
-    """What a replica does with a group."""
+    """Role of a replica: verify or draft."""
 
     TARGET = "target"
     DRAFT = "draft"
@@ -49,53 +50,55 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaInfo:
-    """What a replica says of itself when it registers."""
+    """Facts that a replica reports when it registers."""
 
     replica_id: str
     role: Role
     incarnation: int
-    """Random; a restarted replica has another one."""
+    """Random number. A restarted replica has another one."""
     num_blocks: int
     block_size: int
     """Tokens per KV block."""
     max_model_len: int
     vocab_size: int
-    """Size of the tokenizer's id range that the model may choose from."""
+    """Size of the tokenizer's ID range that the model may choose from."""
     model_digest: str
     fingerprint: str = ""
-    """Device type, dtype, kernels and pinned shapes: equal fingerprints replay bit for bit."""
+    """Device type, dtype, kernels and pinned shapes. Equal fingerprints replay bit for bit."""
     tile_rows: int = 0
-    """Rows that one call of its narrowest linear takes; 0 where rows cost alike."""
+    """Rows that one call of its narrowest linear takes; 0 if all rows cost the same."""
     numerics: Numerics = Numerics.FAST
-    """What it keeps. Only EXACT promises that a replay gives the same bits."""
+    """Numerics of the replica. Only EXACT promises that a replay gives the same bits."""
     device: str = ""
-    """Names its accelerator: replicas of one name take turns. Empty: it has one of its own."""
+    """Name of its accelerator. Replicas of one name take turns. Empty: the replica has its own."""
     keeps_prefixes: bool = False
-    """Whether a sequence finds what others of the same beginning have left cached."""
+    """True if a sequence finds the cached blocks of other sequences with the same beginning."""
     step_times: tuple[StepTime, ...] = ()
-    """What passes took when they were timed at its start; empty where none were."""
+    """Times of passes that were measured at its start; empty if none were."""
     max_num_seqs: int = 0
-    """Rows of a group up to which more still gain; 0 leaves that to the pool's configuration."""
+    """Rows of a group up to which more rows still gain. 0: the scheduler's configuration
+    decides."""
 
 
 class LeaseRow(NamedTuple):
-    """One sequence's part of a group. A tuple, because the pool makes one per sequence and round:
-    0.6 us, where a frozen dataclass takes 2.7."""
+    """One sequence's part of a group. A tuple, because the scheduler makes one per sequence and
+    round: 0.6 us, while a frozen dataclass takes 2.7."""
 
     sequence_id: int
     base_len: int
     base_hash: int
     """Hash of ids[:base_len] (`extend_hash`)."""
     new_ids: tuple[int, ...]
-    """Committed ids behind base_len: catch-up, up to and including the pending token when the row
-    is to choose; a shorter chunk when it is not."""
+    """Committed IDs after base_len, the catch-up. If the row samples, they end with the pending
+    token. If not, they are a shorter chunk."""
     proposal: tuple[int, ...] = ()
-    """TARGET: drafted tokens to check behind `new_ids`."""
+    """TARGET: drafted tokens to check after `new_ids`."""
     num_choices: int = 0
-    """Tokens to choose. TARGET: len(proposal) + 1, or 0 for a catch-up chunk that commits nothing.
-    DRAFT: how many tokens to draft at most, or 0 for a catch-up."""
+    """Tokens to sample. TARGET: len(proposal) + 1, or 0 for a catch-up chunk that commits nothing.
+    DRAFT: maximum tokens to draft, or 0 for a catch-up."""
     num_scored: int = 0
-    """TARGET: log-probabilities are reported of so many of new_ids[1:], from the first of them."""
+    """Number of tokens of new_ids[1:], from the first on, whose log-probabilities a TARGET
+    reports."""
     rules: SamplingRules | None = None
     """Sent on the sequence's first use on this replica, None afterwards."""
 
@@ -105,22 +108,22 @@ class LeaseRow(NamedTuple):
         return self.base_len + len(self.new_ids)
 
     def fed_behind(self, length: int) -> tuple[int, ...]:
-        """Those of `new_ids` that stand behind the first `length` ids."""
+        """Return those of `new_ids` that come after the first `length` IDs."""
         num_known = length - self.base_len
         return self.new_ids[num_known:] if num_known else self.new_ids
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Equal for rows that a pass takes together without waste: what is cached, what is fed."""
+        """Cached tokens and fed tokens. Rows of equal shape share a pass without waste."""
         return self.base_len, len(self.new_ids) + len(self.proposal)
 
 
 _MAX_ROUND_IDS = 4
-"""Maximum number of fed ids of a row that is a round, whatever its length."""
+"""Maximum fed IDs of a row that counts as a round for any K."""
 
 
 def is_round(row: LeaseRow) -> bool:
-    """Whether the row's time is that of a round: more fed ids are a catch-up."""
+    """Return True if the row's time is that of a round. More fed IDs are a catch-up."""
     return row.num_choices > 0 and len(row.new_ids) <= max(_MAX_ROUND_IDS, row.num_choices + 1)
 
 
@@ -129,24 +132,25 @@ class GroupLease(NamedTuple):
 
     lease_id: int
     epoch: int
-    """Random per coordinator life; compared for equality only."""
+    """Random number per coordinator life; compared for equality only."""
     replica_id: str
     role: Role
     rows: tuple[LeaseRow, ...]
     ttl_s: float
-    """Relative time to live: the replica is fenced when no result came by then."""
+    """Relative time to live in seconds. The replica is fenced if no result came by then."""
     min_confidence: float = 0.0
-    """DRAFT: a proposal ends before the first token that the draft gives less probability."""
+    """DRAFT: a proposal ends before the first token with a lower probability in the draft."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
-    """What a replica's KV cache holds now, and what sharing has saved since its start."""
+    """Current contents of a replica's KV cache, and counts of prefix sharing since its start."""
 
     num_slots: int = 0
     num_free_blocks: int = 0
     num_prefix_queries: int = 0
-    """Prompt tokens that it was given to cache, a preempted sequence's once more."""
+    """Prompt tokens that the replica was given to cache. Those of a preempted sequence count
+    again."""
     num_prefix_hits: int = 0
     """Those of them that other sequences had left."""
 
@@ -154,46 +158,47 @@ class Occupancy:
 class RowStatus(StrEnum):
     OK = "ok"
     KV_MISS = "kv_miss"
-    """The slot does not cache ids[:base_len]; `cached_len` says what it does offer."""
+    """The slot does not cache ids[:base_len]. `cached_len` is the length that it has."""
     NO_ROOM = "no_room"
     """No free KV block; nothing was fed."""
     FAILED = "failed"
-    """This row alone failed; `error` says how."""
+    """This row alone failed; `error` has the reason."""
     INVALID = "invalid"
-    """What this row's rules ask cannot be done; `error` says why."""
+    """The row's rules cannot be satisfied; `error` has the reason."""
     NOT_READY = "not_ready"
     """TARGET: the row's grammar is still being computed. Nothing was fed; lease the row again."""
 
 
 class RowResult(NamedTuple):
-    """What came of a row. A tuple, as LeaseRow is."""
+    """Result of a row. A tuple, as LeaseRow is."""
 
     sequence_id: int
     status: RowStatus = RowStatus.OK
     cached_len: int = 0
-    """Positions of the slot that are valid for the committed ids plus `tokens` (a prefix of them);
-    for KV_MISS what the replica has (0 = send everything)."""
+    """Positions of the slot that are valid for the committed IDs plus `tokens`, a prefix of them.
+    For KV_MISS, the length that the replica has (0 = send everything)."""
     tokens: tuple[int, ...] = ()
     """TARGET: the accepted drafts and the next token. DRAFT: the proposal. Empty for catch-up."""
     num_accepted: int = 0
-    """TARGET: how many of `tokens` were drafted."""
+    """TARGET: number of drafted tokens in `tokens`."""
     logprobs: tuple[TokenLogprobs, ...] = ()
-    """TARGET: one per token when the request asked for them, else empty."""
+    """TARGET: one entry per token if the request asked for them, otherwise empty."""
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
-    """TARGET: `num_scored` of the lease's row."""
+    """TARGET: `num_scored` entries of the lease's row."""
     error: str = ""
     num_found: int = 0
-    """TARGET: prompt tokens of the row's new ids that the prefix cache had."""
+    """TARGET: prompt tokens of the row's new IDs that were found in the prefix cache."""
 
 
 class GroupResult(NamedTuple):
-    """What came of a lease."""
+    """Result of a lease."""
 
     lease_id: int
     epoch: int
     replica_id: str
     rows: tuple[RowResult, ...]
     seconds: float = 0.0
-    """Time the replica spent on the group, by its own clock."""
+    """Seconds that the replica spent on the group, by its own clock."""
     recording_s: float = 0.0
-    """Of `seconds`, those spent on recording passes of new shapes: later ones do not take them."""
+    """Part of `seconds` that was spent on recording passes of new shapes. Later passes do not take
+    it."""

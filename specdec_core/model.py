@@ -1,7 +1,7 @@
-"""The seam between decoding and the models: a causal LM over KV slots.
+"""The interface between decoding and the models: a causal LM over KV slots.
 
-A slot caches a prefix of one sequence's tokens. Padding, paging, chunking of long feeds, devices
-and kernels hide behind these methods; draft and target are used through the same ones.
+A slot caches a prefix of one sequence's tokens. These methods hide padding, paging, chunking of
+long feeds, devices and kernels. Draft and target are used through the same methods.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from specdec_core.step_times import StepTime
 
 
 class Feed(NamedTuple):
-    """Tokens to feed behind what `slot` caches."""
+    """Tokens to feed after the cached tokens of `slot`."""
 
     slot: int
     tokens: Sequence[int]
@@ -26,11 +26,11 @@ class Feed(NamedTuple):
 
 
 class ScoringModel(Protocol):
-    """What a speculative round asks of a model and its cache."""
+    """The part of a model and its cache that a speculative round uses."""
 
     @property
     def vocab_size(self) -> int:
-        """Ids 0..vocab_size-1 may be chosen (the tokenizer's range, not the padded matrix)."""
+        """IDs 0..vocab_size-1 may be chosen (the tokenizer's range, not the padded matrix)."""
         ...
 
     def cached_len(self, slot: int) -> int: ...
@@ -38,8 +38,8 @@ class ScoringModel(Protocol):
     def rollback(self, slot: int, length: int) -> None:
         """Forget every cached position at or after `length`; a no-op when fewer are cached.
 
-        Blocks that hold no position any more are given back. Raises OutOfBlocksError before
-        anything changed when a block that is shared has to be copied and none is free.
+        Blocks that hold no more positions are released. If a shared block has to be copied and none
+        is free, raises OutOfBlocksError before anything changed.
         """
         ...
 
@@ -47,21 +47,21 @@ class ScoringModel(Protocol):
         """Feed every slot its tokens in one pass; return next-token logits.
 
         Shape [sum of num_logits, V >= vocab_size], rows in the order of `feeds`, in the model's own
-        type of numbers: whoever computes with them widens them to float32. Each slot caches
-        its fed tokens afterwards. Raises OutOfBlocksError before anything changed when the tokens
-        do not fit.
+        number type. Callers that compute with them widen them to float32. Each slot caches its fed
+        tokens afterwards. Raises OutOfBlocksError before anything changed when the tokens do not
+        fit.
         """
         ...
 
 
 class DraftRow(NamedTuple):
-    """A sequence that a draft continues by parameters alone: no rule looks at its ids."""
+    """A sequence that a draft continues by parameters alone; no rule depends on its IDs."""
 
     slot: int
     new_ids: Sequence[int]
-    """Committed tokens behind what `slot` caches, at least one."""
+    """Committed tokens after the cached tokens of `slot`, at least one."""
     num_choices: int
-    """Most tokens to draft, at least 1."""
+    """Maximum tokens to draft, at least 1."""
     params: SamplingParams
 
 
@@ -75,10 +75,11 @@ class DraftsInOneGo(Protocol):
     def draft(
         self, rows: Sequence[DraftRow], min_confidence: float
     ) -> list[tuple[int, ...]] | None:
-        """Proposals as those of a draft that is asked token by token, or None where it must be.
+        """Return the proposals of token-by-token drafting, or None if they need token-by-token
+        drafting.
 
         A proposal ends before a token less probable than `min_confidence`. Afterwards a slot caches
-        its row's tokens and what was proposed, but the last of num_choices. Raises OutOfBlocksError
+        its row's tokens and the proposal, except the last of num_choices. Raises OutOfBlocksError
         before anything changed.
         """
         ...
@@ -87,31 +88,32 @@ class DraftsInOneGo(Protocol):
 class PrefixCache(Protocol):
     """Slots of equal beginnings share full blocks (docs/decisions/0009-prefix-cache.md).
 
-    Names go by the ids themselves. `root` keeps those apart that may not share.
+    Blocks are found by the IDs themselves. Sequences with different `root` share nothing.
     """
 
     def publish(self, slot: int, ids: array[int], root: str) -> None:
-        """Let others find the slot's full blocks, which cache `ids`."""
+        """Let other slots find the slot's full blocks, which cache `ids`."""
         ...
 
     def adopt(self, slot: int, ids: array[int], root: str) -> int:
-        """Cache as much of `ids`, which begin like the slot's own, as is found in whole blocks.
+        """Reuse published whole blocks of `ids`, which begin like the slot's own IDs.
 
-        Returns how many tokens the slot caches then. Takes no block that feeding them would not.
+        Return the number of tokens that the slot then caches. Takes no block that feeding them
+        would not take.
         """
         ...
 
     def withdraw(self, slot: int) -> None:
-        """No other slot finds what this one holds any more."""
+        """Make the slot's blocks unfindable for other slots."""
         ...
 
     def withdraw_all(self) -> None:
-        """What slots hold stays theirs; nobody finds any of it any more."""
+        """Make all blocks unfindable. Slots keep the blocks that they hold."""
         ...
 
 
 class CachedModel(ScoringModel, Protocol):
-    """A causal LM over KV slots with lengths of their own. Not thread-safe; one caller."""
+    """A causal LM over KV slots, each with its own length. Not thread-safe; one caller."""
 
     @property
     def max_model_len(self) -> int: ...
@@ -126,39 +128,39 @@ class CachedModel(ScoringModel, Protocol):
 
     @property
     def tile_rows(self) -> int:
-        """Rows that one call of the narrowest linear takes; 0 where any number is one call."""
+        """Rows that one call of the narrowest linear takes; 0 if any number is one call."""
         ...
 
     @property
     def step_times(self) -> tuple[StepTime, ...]:
-        """What passes took when they were timed as it was loaded; empty where none were."""
+        """Times of passes that were measured when the model was loaded; empty if none were."""
         ...
 
     @property
     def recording_s(self) -> float:
-        """Seconds that it has spent on recording passes of new shapes: what comes later of the same
-        shape does not take them again."""
+        """Seconds spent on recording passes of new shapes. Later passes of the same shape do not
+        take them again."""
         ...
 
     @property
     def num_free_blocks(self) -> int:
-        """Blocks that can be taken; what only the prefix cache keeps is among them."""
+        """Blocks that can be taken, including those that only the prefix cache keeps."""
         ...
 
     @property
     def prefix_cache(self) -> PrefixCache | None:
-        """None where slots share nothing."""
+        """The prefix cache; None if slots share nothing."""
         ...
 
     def allocate(self) -> int:
-        """A new empty slot. Costs nothing until tokens are fed."""
+        """Return a new empty slot. It costs nothing until tokens are fed."""
         ...
 
     def free(self, slot: int) -> None:
-        """Give the slot and its blocks back."""
+        """Release the slot and its blocks."""
         ...
 
     def wait(self) -> None:
-        """Return when the device has done what was asked of it: a pass of which nothing was read
-        may still be under way."""
+        """Return when the device has finished its work. A pass whose results were not read may
+        still be running."""
         ...

@@ -1,4 +1,4 @@
-"""What a client asked, and what it is told: plain frozen data, token ids only."""
+"""A client's request and its results: plain frozen data, token IDs only."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ MAX_SALT_LEN = 256
 
 
 class ErrorKind(StrEnum):
-    """Whose matter an error is."""
+    """Origin of an error."""
 
     FAILED = "failed"
-    """Ours: running the request failed."""
+    """The service: running the request failed."""
     RETRYABLE = "retryable"
     """The same request may succeed when it is sent again."""
     TIMEOUT = "timeout"
-    """Its own time was over."""
+    """The request exceeded its own time limit."""
     INVALID = "invalid"
-    """The caller's: the request cannot be served as it is."""
+    """The caller: the request cannot be served as it is."""
 
 
 class FinishReason(StrEnum):
-    """Why a request ended."""
+    """Reason why a request ended."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -46,34 +46,35 @@ class Request:
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams
     end_token_ids: frozenset[int] = frozenset()
-    """The model's own end ids (generation_config may list several); dropped by `ignore_eos`."""
+    """The model's own end IDs (generation_config may list several); dropped by `ignore_eos`."""
     emitted_token_ids: tuple[int, ...] = ()
-    """Tokens that an earlier attempt has already emitted: the request resumes behind them."""
+    """Tokens that an earlier attempt has already emitted. The request resumes after them."""
     resume_token_ids: tuple[int, ...] = ()
     """The first tokens of this request's answer, as its client received them before its stream
-    broke. They are checked, not trusted: they are emitted once the target has chosen the same ones,
+    broke. They are checked, not trusted. They are emitted once the target has chosen the same ones,
     and the first difference ends the request."""
     speculation_enabled: bool = True
-    """False decodes plainly: the same tokens, never drafted."""
+    """False: decode without speculation. The tokens are the same."""
     num_draft_tokens: int | None = None
     """Maximum drafted tokens per round, at least 0. None: the configured maximum."""
     spec_method: SpecMethod | None = None
-    """Who drafts for this request; None: whoever does for the others. Where no draft model is to be
-    had, one that is asked for is replaced by prompt lookup."""
+    """Method of drafting for this request. None: the configured method. If no draft model is
+    available, prompt lookup replaces it."""
     priority: int = 0
-    """Lower is served first, of the same client's."""
+    """Lower is served first, among requests of the same client."""
     client: str = ""
-    """Whose it is: those of all clients are served in turn, and none keeps the others out."""
+    """Client name (API key) used for fair scheduling."""
     timeout_s: float | None = None
-    """It is ended when it has not finished so long after its arrival. None: it may take its time.
-    """
+    """Seconds after arrival at which an unfinished request is ended. None: no limit."""
     is_background: bool = False
-    """Takes only what every other request leaves, and counts in no figure of requests."""
+    """True: the request takes only capacity that other requests leave, and counts in no metric of
+    requests."""
     cache_salt: str = ""
-    """Only requests of an equal one share what is cached of their beginnings: whoever else measures
-    times learns nothing of this prompt."""
+    """Only requests with an equal salt share cached prefixes. Other clients learn nothing about
+    this prompt from measured times."""
     pinned_fingerprint: str = ""
-    """Of the exact targets that began it: no other may go on. Empty: any may."""
+    """Numerics fingerprint of the targets that produced the first tokens. Only targets with the
+    same fingerprint may continue this request. Empty: any target."""
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:
@@ -107,7 +108,7 @@ class Request:
         self._check_choice()
 
     def _check_resume(self) -> None:
-        """Only ids that this request can have emitted."""
+        """Check that this request can have emitted the resumed IDs."""
         ids, most = self.resume_token_ids, self.params.max_tokens
         if len(ids) > most:
             raise InvalidRequestError(
@@ -123,7 +124,7 @@ class Request:
             )
 
     def _check_choice(self) -> None:
-        """At least one allowed id must be left where a token is chosen."""
+        """Check that at least one allowed ID is left where a token is sampled."""
         params = self.params
         banned = {word[0] for word in params.bad_words if len(word) == 1}
         if params.min_tokens:
@@ -137,7 +138,7 @@ class Request:
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        """Every id that ends this request. Only emitted tokens are compared, never the prompt."""
+        """Every ID that ends this request. Only emitted tokens are compared, never the prompt."""
         ends = frozenset() if self.params.ignore_eos else self.end_token_ids
         return ends.union(self.params.stop_token_ids)
 
@@ -149,16 +150,16 @@ class Request:
 
     @property
     def max_len(self) -> int:
-        """Prompt plus the most tokens that may be emitted."""
+        """Prompt length plus the maximum of emitted tokens."""
         return len(self.prompt_token_ids) + self.params.max_tokens
 
 
 def cut_at_stop(
     tokens: tuple[int, ...], stop_ids: frozenset[int], budget: int
 ) -> tuple[tuple[int, ...], FinishReason | None]:
-    """Cut newly chosen `tokens` at the first stop id (kept) or at `budget` tokens.
+    """Cut newly chosen `tokens` at the first stop ID (kept) or at `budget` tokens.
 
-    Returns the tokens to emit and why the request ended, or None when it goes on.
+    Return the tokens to emit and the reason why the request ended, or None if it continues.
     """
     if not stop_ids.isdisjoint(tokens):
         for count, token in enumerate(tokens[:budget], start=1):
@@ -201,7 +202,7 @@ class RequestStats:
 
 class TokenEvent(NamedTuple):
     """Newly committed tokens of one request; the last event carries the finish reason. A tuple,
-    because the pool makes one per sequence and round (see LeaseRow)."""
+    because the scheduler makes one per sequence and round (see LeaseRow)."""
 
     request_id: str
     index: int  # type: ignore[assignment]  # nobody asks it for tuple.index
@@ -211,14 +212,15 @@ class TokenEvent(NamedTuple):
     stats: RequestStats | None = None
     """Only in the last event."""
     error: str | None = None
-    """Only with FinishReason.ERROR: what happened, fit for the client."""
+    """Only with FinishReason.ERROR: the cause, in words for the client."""
     error_kind: ErrorKind = ErrorKind.FAILED
-    """Means something only with FinishReason.ERROR."""
+    """Valid only with FinishReason.ERROR."""
     logprobs: tuple[TokenLogprobs, ...] = ()
-    """One per token when the request asked for them, else empty."""
+    """One entry per token if the request asked for them, otherwise empty."""
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
-    """With the first token: of every prompt token but the first, when the request asked for them.
+    """Sent with the first token if the request asked for them: entries of every prompt token but
+    the first.
     """
     pinned_fingerprint: str = ""
-    """With the first token of an attempt and with its end: of the exact targets that chose its
-    tokens; see Request."""
+    """Fingerprint of the exact targets that chose the tokens, sent with the first token of an
+    attempt and with its end. See Request."""

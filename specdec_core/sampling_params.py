@@ -1,4 +1,4 @@
-"""What a request asks of the sampler: one frozen record, checked once."""
+"""Sampling parameters of a request: one frozen record, checked once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ MAX_TOP_K = 2**31 - 1
 MAX_BIAS = 100.0
 MAX_LOGPROBS = 20
 LEAST_REPETITION, MOST_REPETITION = 0.01, 100.0
-"""Beyond them a logit may become infinite, or all of them 0, in float32."""
+"""Limits of the repetition penalty. Beyond them a logit may become infinite, or all of them 0, in
+float32."""
 
 _RANGES: dict[str, tuple[float, float, str]] = {
     "temperature": (0.0, 100.0, "in 0..100"),
@@ -34,44 +35,46 @@ _RANGES: dict[str, tuple[float, float, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How tokens of one request are chosen, and where the request ends."""
+    """Rules for sampling the tokens of one request, and for its end."""
 
     temperature: float = 1.0
     """0 is greedy: the limit of T -> 0, where the noise is dropped."""
     top_k: int = 0
-    """Keep the k most probable ids; 0 keeps all."""
+    """Keep the k most probable IDs; 0 keeps all."""
     top_p: float = 1.0
-    """Keep the smallest set of most probable ids whose mass reaches p."""
+    """Keep the smallest set of most probable IDs whose mass reaches p."""
     min_p: float = 0.0
     """Keep ids at least min_p times as probable as the most probable one."""
     seed: int = 0
-    """Seed of the coupled noise. The edge draws one for requests that name none."""
+    """Seed of the coupled noise. The edge draws one for requests without a seed."""
     presence_penalty: float = 0.0
-    """Subtracted from the logits of ids that were emitted already; -2..2, as in OpenAI's API."""
+    """Subtracted from the logits of IDs that were emitted already; -2..2, as in OpenAI's API."""
     frequency_penalty: float = 0.0
-    """Subtracted once per time that an id was emitted; -2..2."""
+    """Subtracted once per time that an ID was emitted; -2..2."""
     repetition_penalty: float = 1.0
     """Divides positive and multiplies negative logits of ids in the prompt or the output."""
     logit_bias: tuple[tuple[int, float], ...] = ()
-    """(id, bias) pairs, added to the logits."""
+    """(ID, bias) pairs, added to the logits."""
     min_tokens: int = 0
-    """No id that would end the request may be chosen before so many were emitted."""
+    """Minimum emitted tokens before an ID that ends the request may be chosen."""
     allowed_token_ids: tuple[int, ...] = ()
-    """Only these may be chosen; empty allows all."""
+    """Only these IDs may be chosen; empty allows all."""
     bad_words: tuple[tuple[int, ...], ...] = ()
-    """Token sequences that must not appear in the output: the last id of each is banned wherever
-    the ids before it have just been emitted."""
+    """Token sequences that must not appear in the output. The last ID of each is banned wherever
+    the IDs before it have just been emitted."""
     grammar: GrammarSpec | None = None
-    """What the output must spell, at every position; the model's end ids only where it may end."""
+    """Grammar of the output, applied at every position. The model's end IDs are allowed only where
+    the output may end."""
     num_logprobs: int | None = None
-    """Log-probabilities to report with each token: its own and those of the so many most probable
-    ids; None reports none. They are log_softmax of the raw logits."""
+    """Number of most probable IDs to report with each token, in addition to its own
+    log-probability. None reports none. The values are log_softmax of the raw logits."""
     num_prompt_logprobs: int | None = None
-    """The same of every prompt token but the first, which nothing stands before."""
+    """Number of most probable IDs to report with every prompt token but the first, which has no
+    predecessor."""
     max_tokens: int = 16
-    """Most tokens to emit."""
+    """Maximum tokens to emit."""
     stop_token_ids: tuple[int, ...] = ()
-    """Ids that end the request; the id itself is emitted. The model's own end ids come on top."""
+    """IDs that end the request; the ID itself is emitted. The model's own end IDs are added."""
     ignore_eos: bool = False
     """Do not stop at the model's own end ids."""
 

@@ -1,4 +1,4 @@
-"""Seeds and their hash: integers only, so that whoever names a seed needs no torch."""
+"""Seeds and their hash. Integers only, so that callers that set a seed need no torch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ _GOLDEN64 = 0x9E3779B97F4A7C15
 
 
 def mix64(seed: int, counter: int) -> int:
-    """An unsigned 64-bit hash of two non-negative integers; splitmix64's finaliser, twice."""
+    """Return an unsigned 64-bit hash of two non-negative integers; splitmix64's finaliser,
+    twice."""
     return _finalise64(_finalise64(seed + _GOLDEN64) + _GOLDEN64 * (counter + 1))
 
 
 def derive_seed(seed: int, choice: int) -> int:
-    """Seed of choice j of n; choice 0 keeps the request's own. Below 2^63, as every seed."""
+    """Return the seed of choice j of n; choice 0 keeps the request's own. Below 2^63, as every
+    seed."""
     return seed if choice == 0 else mix64(seed, choice) >> 1
 
 

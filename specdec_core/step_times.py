@@ -1,4 +1,4 @@
-"""What passes of a few sizes took when they were timed, and the group size that follows."""
+"""Measured times of passes of a few sizes, and the group size that follows from them."""
 
 from __future__ import annotations
 
@@ -6,37 +6,39 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _LEAST_ROWS = 32
-"""Fewer never make more tokens per second of a service: a group costs its processes time besides
-the pass, which the times of passes do not show."""
+"""Minimum rows of a group. Fewer rows never give more tokens per second in a service. A group also
+costs time in the service's processes, which the times of passes do not show."""
 _MIN_GAIN = 1.1
-"""Tokens per second of twice as many rows over those of as many: with less, more rows only make
-every stream slower."""
+"""Minimum ratio of tokens per second when the rows are doubled. Below it, more rows only make every
+stream slower."""
 _MOST_GROWTH = 1.15
-"""Seconds of a pass over those of passes of half its rows, twice: more is other work's doing."""
+"""Maximum ratio of a pass to two passes of half its rows. A higher ratio means that other work
+disturbed the measurement."""
 
 
 class StepTime(NamedTuple):
-    """A target's pass, or all steps of a draft's lease, whose rows are the tokens that it drafts:
-    as many for each sequence."""
+    """Time of a target's pass, or of all steps of a draft's lease. A draft's rows are the tokens
+    that it drafts, an equal number for each sequence."""
 
     num_sequences: int
     num_rows: int
     seconds: float
     num_cached: int = 0
-    """Cached tokens of each sequence; 0 where the replica does not tell."""
+    """Cached tokens of each sequence; 0 if the replica does not report them."""
 
 
 def are_plausible(times: Sequence[StepTime]) -> bool:
-    """Whether no pass without drafts took much longer than its rows would have in two passes."""
+    """Return False if a pass without drafts took much longer than two passes of half its rows."""
     plain = _plain(times)
     doubles = [(plain[rows], plain[2 * rows]) for rows in plain if 2 * rows in plain]
     return all(double <= 2.0 * _MOST_GROWTH * single for single, double in doubles)
 
 
 def rows_that_gain(times: Sequence[StepTime], most: int) -> int:
-    """Rows of a pass up to which twice as many still make a tenth more tokens per second, at least
-    32 and at most `most`. What cannot be told gains nothing: passes so slow that two sizes could
-    not be timed, times that make no sense.
+    """Return the rows of a pass up to which a doubling still gives a tenth more tokens per second.
+
+    The result is at least 32 and at most `most`. Unknown gains count as none. They are unknown if
+    passes are too slow to time two sizes, or if the times are implausible.
     """
     plain, rows = _plain(times), _LEAST_ROWS
     is_told = len(plain) >= 2 and are_plausible(times)
@@ -60,7 +62,8 @@ def _gain(plain: dict[int, float], rows: int) -> float:
 
 
 def _seconds(plain: dict[int, float], rows: int) -> float:
-    """As timed, or on the line through the two sizes around it; through the last two beyond."""
+    """Return the measured time, or the value on the line through the two sizes around it. Beyond
+    the last size, use the line through the last two."""
     sizes = sorted(plain)
     upper = next((i for i, size in enumerate(sizes) if size >= rows and i > 0), len(sizes) - 1)
     low, high = sizes[upper - 1], sizes[upper]

@@ -1,4 +1,5 @@
-"""When work is done and how long a stage takes: by the clock on a host, by events on a GPU."""
+"""Measures the time of a stage, and waits for its end: by the clock on a host, by events on a
+GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from types import TracebackType
 import torch
 
 _MAX_PENDING = 256
-"""Stages that are kept before it is asked which of them have passed."""
+"""Maximum stages that are kept before the watch checks which of them have ended."""
 
 
 class Stopwatch:
@@ -51,7 +52,7 @@ class Stopwatch:
         return self._seconds
 
     def _num_past(self) -> int:
-        """Stages that the GPU has behind it, from the first one on."""
+        """Return the number of stages, from the first on, that the GPU has finished."""
         return len(list(takewhile(_has_passed, self._pending)))
 
     def _settle(self, count: int) -> None:
@@ -61,7 +62,7 @@ class Stopwatch:
 
 
 def wait_for(device: torch.device) -> None:
-    """Until a GPU has done what it was given. A CPU has when it returns."""
+    """Return when a GPU has finished its queued work. A CPU has always finished."""
     if device.type == "cuda":
         behind = _event()
         behind.record(torch.cuda.current_stream(device))

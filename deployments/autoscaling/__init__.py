@@ -1,1 +1,1 @@
-"""How many replicas there should be: signals of the pools in, one decision for all deployments."""
+"""Autoscaling: from the schedulers' signals to one decision for all deployments."""

@@ -1,4 +1,4 @@
-"""One decision for all deployments of the application: signals and numbers in, numbers out. Pure.
+"""One decision for all deployments of the application, from signals and numbers to numbers. Pure.
 
 Serve's policy (autoscaling/policy.py), the simulator and the tests on recorded traces call the same
 function.
@@ -28,27 +28,27 @@ from specdec_core.messages import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What is known at this moment, by names of deployments and by cells."""
+    """The present state of the application, by deployment name and by cell."""
 
     current: Mapping[str, int]
-    """Replicas that each deployment is to have by the decisions so far."""
+    """Replicas that each deployment should have by the decisions so far."""
     bounds: Mapping[str, Bounds]
     cells: Mapping[int, CellSignals]
-    """Without those that say nothing: their numbers stay."""
+    """Signals by cell. A cell that reports nothing is missing, and its numbers stay."""
     num_requests: float
-    """That the ingresses have."""
+    """Requests at the ingresses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the next decision must know of those before."""
+    """State that the next decision needs from earlier ones."""
 
     leanings: Mapping[str, PendingChange] = field(default_factory=dict)
     rests: Mapping[int, Cooldown] = field(default_factory=dict)
 
 
 class Change(NamedTuple):
-    """Another number for a deployment, and why."""
+    """A new number of replicas for a deployment, and its reason."""
 
     deployment: str
     before: int
@@ -70,7 +70,8 @@ class Decision(NamedTuple):
 
 
 def decide(view: View, aims: Thresholds, memory: Memory, now: float) -> Decision:
-    """The replicas that each deployment is to have from now on. `now` is any steady clock."""
+    """Return the replicas that each deployment should have from now on. `now` is any steady
+    clock."""
     rests = {
         cell: rest for cell, rest in memory.rests.items() if not _is_over(rest, cell, view, now)
     }
@@ -93,7 +94,7 @@ def decide(view: View, aims: Thresholds, memory: Memory, now: float) -> Decision
 def _wishes(
     view: View, aims: Thresholds, rests: Mapping[int, Cooldown]
 ) -> dict[str, DesiredReplicas]:
-    """Of the deployments that exist, are scaled, and are known of."""
+    """Return the desired replicas of the deployments that exist, are scaled, and have signals."""
     wishes = {INGRESS: ingress_wish(view.num_requests, aims)}
     for cell, signals in view.cells.items():
         wishes[deployment_name(Role.TARGET, cell)] = target_wish(signals, aims)
@@ -108,7 +109,7 @@ def _is_over(rest: Cooldown, cell: int, view: View, now: float) -> bool:
 def _new_rests(
     changes: list[Change], view: View, aims: Thresholds, now: float
 ) -> dict[int, Cooldown]:
-    """Of the cells whose last draft replica goes because drafting does not pay."""
+    """Return the cooldowns of cells whose last draft replica goes because drafting does not pay."""
     ended = {c.deployment for c in changes if c.after == 0 and c.wish.signal == NOT_PAYING}
     return {
         cell: Cooldown(now + aims.retry_s, rows_per_target(signals))

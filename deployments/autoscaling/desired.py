@@ -13,14 +13,14 @@ _NO_LIMITS = Bounds(0, 2**31)
 
 
 class DesiredReplicas(NamedTuple):
-    """A signal, what of it is for one replica, and the replicas that follow."""
+    """A signal, its threshold per replica, and the replicas that follow from both."""
 
     signal: str
     value: float
     threshold: float
     replicas: float
     limits: Bounds = _NO_LIMITS
-    """Beyond which more or fewer are of no use, whatever the signal says."""
+    """Bounds outside which replicas are of no use, whatever the signal says."""
 
     def __str__(self) -> str:
         return f"{self.signal} {self.value:.4g} (threshold {self.threshold:.4g})"
@@ -28,7 +28,8 @@ class DesiredReplicas(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cooldown:
-    """Drafting did not pay: no draft replica until then, or until groups are much smaller."""
+    """No draft replica until `until`, or until groups are much smaller, because drafting did not
+    pay."""
 
     until: float
     rows_per_target: float
@@ -38,11 +39,11 @@ class Cooldown:
 
 
 NOT_PAYING = "drafted_share"
-"""Signal of the wish that a rest follows."""
+"""Signal of the desired number that a cooldown follows."""
 
 
 def target_wish(signals: CellSignals, aims: Thresholds) -> DesiredReplicas:
-    """The largest of three: what the targets do, the KV that is asked for, the places."""
+    """Return the maximum of three desired numbers: by target load, KV tokens and live sequences."""
     kv_tokens = signals.kv_tokens + signals.waiting_tokens
     wishes = [
         _per_replica("target_load", signals.target_load, aims.target_load),
@@ -54,8 +55,12 @@ def target_wish(signals: CellSignals, aims: Thresholds) -> DesiredReplicas:
 
 
 def draft_wish(signals: CellSignals, aims: Thresholds, rest: Cooldown | None) -> DesiredReplicas:
-    """None while drafting rests, does not pay, or nobody wants a draft; else one at least, and by
-    what drafts do and what waits for them no more than one for each half of a group."""
+    """Return the desired draft replicas.
+
+    They are 0 during a cooldown, if drafting does not pay, or if no sequence wants a draft.
+    Otherwise there is at least one. Their load and the sequences that wait for them set the number,
+    up to one replica for each half of a group.
+    """
     if rest is not None:
         return DesiredReplicas("resting", 1.0, 1.0, 0.0)
     if not signals.num_wanting:

@@ -1,7 +1,7 @@
-"""Hysteresis: a wish becomes a number when it has lasted. Pure.
+"""Hysteresis: a desired number takes effect when it has lasted. Pure.
 
-Up goes to the least that was wished all the time of a short delay; down goes by one replica, after
-a long delay in which fewer would have had slack all the time.
+Scale up to the minimum that was desired all the time of a short delay. Scale down by one replica,
+after a long delay in which fewer replicas would have had slack all the time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class PendingChange:
-    """More replicas, or fewer, have been wished for since then without a break."""
+    """A desire for more replicas, or for fewer, that has lasted since `since` without a break."""
 
     is_up: bool
     since: float
     least: int
-    """The least that was wished meanwhile."""
+    """Minimum desired number in this time."""
 
 
 class Step(NamedTuple):
-    """The number from now on, the wish that is not old enough, and for how long one lasts."""
+    """The number from now on, the pending change, and the seconds that the change has lasted."""
 
     number: int
     leaning: PendingChange | None
@@ -42,7 +42,7 @@ def steady(
     leaning: PendingChange | None,
     now: float,
 ) -> Step:
-    """Bounds that changed hold at once; anything else waits."""
+    """Return the next step. Changed bounds take effect immediately, anything else waits."""
     if current != bounds.clamp(current):
         return Step(bounds.clamp(current), None, 0.0)
     up = _number(wish.replicas, wish, bounds)

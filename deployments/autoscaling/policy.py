@@ -1,6 +1,7 @@
-"""The policy that Serve's controller asks for all deployments of the application at once.
+"""The policy that Serve's controller asks about all deployments of the application together.
 
-Serve copies this module into the controller by value: what it needs is imported, not defined here.
+Serve copies this module into the controller by value. What the module needs is therefore imported,
+not defined here.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from deployments.names import INGRESS, deployment_name
 from specdec_core.messages import Role
 
 logger = logging.getLogger("ray.serve")
-"""Of all loggers, what the controller writes into its file."""
+"""The logger that the controller writes into its file."""
 
 
 class Context(Protocol):
-    """What is used of Serve's AutoscalingContext."""
+    """The part of Serve's AutoscalingContext that is used."""
 
     target_num_replicas: int
     capacity_adjusted_min_replicas: int
@@ -37,8 +38,11 @@ class Context(Protocol):
 
 
 class PoolPolicy:
-    """Serve makes one from the policy_kwargs of the application and calls it with every turn of its
-    control loop."""
+    """The policy object of the application.
+
+    Serve makes it from the application's policy_kwargs, and calls it in every turn of its control
+    loop.
+    """
 
     def __init__(self, *, cells: int, aims: Mapping[str, float]) -> None:
         self._cells = cells
@@ -46,7 +50,7 @@ class PoolPolicy:
         self._memory = Memory()
 
     def __call__(self, contexts: Mapping[Any, Context]) -> tuple[dict[Any, int], dict[Any, Any]]:
-        """Numbers by deployment id; Serve has nothing to remember."""
+        """Return numbers by deployment ID. Serve has no state to keep."""
         try:
             return self._numbers(contexts), {}
         except Exception:  # Serve would not update the application any more, nor end it
@@ -73,7 +77,10 @@ class PoolPolicy:
         )
 
     def _signals(self, contexts: Mapping[str, Context]) -> dict[int, CellSignals]:
-        """What a cell's targets report of it: a target there always is, a draft replica not."""
+        """Return the signals of each cell, as its targets report them.
+
+        A cell always has a target, but not always a draft replica.
+        """
         found: dict[int, CellSignals] = {}
         for cell in range(self._cells):
             context = contexts.get(deployment_name(Role.TARGET, cell))

@@ -1,4 +1,4 @@
-"""From what replicas report to Serve's controller back to the signals of their cell."""
+"""Recovers the signals of a cell from what its replicas report to Serve's controller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any, Protocol
 from deployments.autoscaling.signals import CellSignals
 
 MOST_AGE_S = 15.0
-"""Older reports say nothing: the numbers stay. Nodes' clocks may differ by a part of it."""
+"""Maximum age of a report in seconds. Without a younger one the numbers stay.
+
+The clocks of nodes may differ by a part of it.
+"""
 
 
 class Point(Protocol):
@@ -22,9 +25,9 @@ class Point(Protocol):
 def newest_signals(
     metrics: Mapping[str, Mapping[Any, Sequence[Point]]], now: float | None
 ) -> CellSignals | None:
-    """The last report of the replica that reported last; every replica of a cell tells the same.
+    """Return the last report of the replica that reported last. A cell's replicas report the same.
 
-    `metrics` are time series by name and replica; None: no report, or none that is young enough.
+    `metrics` are time series by name and replica. None: no report is young enough.
     """
     reports: dict[Any, dict[str, Point]] = {}
     for name, by_replica in metrics.items():
@@ -43,5 +46,5 @@ def _signals(report: Mapping[str, Point]) -> CellSignals | None:
 
 
 def _time(report: Mapping[str, Point]) -> float:
-    """Of the oldest value: one that was not told again is of an earlier report."""
+    """Return the time of the oldest value. A value not reported again is of an earlier report."""
     return min(point.timestamp for point in report.values())

@@ -1,4 +1,4 @@
-"""What Serve is told of autoscaling: options of each deployment, and the application's policy."""
+"""Serve's autoscaling options of each deployment, and the application's policy."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from deployments.config.service import ServiceConfig
 
 POLICY = "deployments.autoscaling.policy:PoolPolicy"
 _REPORT_S = 1.0
-"""Between two reports of a replica. Serve 2.60 reads it here alone: its environment variables for
-it change nothing."""
+"""Seconds between two reports of a replica. Serve 2.60 reads the interval only here.
+
+Its environment variables for the interval change nothing.
+"""
 _LOOK_BACK_S = 5.0
 
 
 def replica_options(config: ServiceConfig, first: int, bounds: Bounds) -> dict[str, Any]:
-    """Of a deployment that has `first` replicas at the start."""
+    """Return the options of a deployment that has `first` replicas at the start."""
     if not config.autoscales:
         return {"num_replicas": first}
     return {"autoscaling_config": _scaled(bounds, initial_replicas=bounds.clamp(first))}
 
 
 def ingress_options(config: ServiceConfig) -> dict[str, Any]:
-    """Without our policy Serve's own scales the ingress by its requests."""
+    """Return the ingress's options. Without our policy, Serve's own scales it by its requests."""
     bounds, per_node = config.ingress_bounds, config.max_ingress_replicas_per_node
     limits = {"max_replicas_per_node": per_node} if per_node is not None else {}
     if config.autoscales:
@@ -38,7 +40,7 @@ def ingress_options(config: ServiceConfig) -> dict[str, Any]:
 
 
 def policy_of(config: ServiceConfig) -> dict[str, Any]:
-    """For the application in serveConfigV2; empty where nothing scales."""
+    """Return the policy for the application in serveConfigV2. Empty if nothing scales."""
     if not config.autoscales:
         return {}
     aims = {
@@ -53,7 +55,7 @@ def policy_of(config: ServiceConfig) -> dict[str, Any]:
 
 
 def _scaled(bounds: Bounds, **more: int) -> dict[str, Any]:
-    """Serve's own delays are none: the policy has its hysteresis."""
+    """Return options without Serve's own delays, because the policy has its hysteresis."""
     return {
         "min_replicas": bounds.least,
         "max_replicas": bounds.most,

@@ -1,7 +1,7 @@
-"""Looks at the pool once a second for everybody who asks for its signals.
+"""Samples the scheduler once a second for all callers that ask for its signals.
 
-Every target of a cell reports the same, each by its own clock: by themselves sixteen of them would
-count the whole pool sixteen times a second.
+Every target of a cell reports the same signals, each by its own clock. Without sharing, sixteen
+targets would count the whole scheduler sixteen times a second.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from deployments.autoscaling.signals import CellSignals, SignalMeter
 from specdec_core.scheduler import SchedulerCounters
 
 FRESH_S = 0.9
-"""A report is as old at most; a little less than the second between two of one target's, so that
-one alone gets a new one each time."""
+"""Maximum age of signals in seconds.
+
+A little less than the second between two reports of one target, so a lone target gets new signals
+each time.
+"""
 
 
 class SignalSampler:
-    """One cell's. Time is an argument."""
+    """The sampler of one cell. Time is an argument."""
 
     def __init__(self, read: Callable[[], SchedulerCounters], meter: SignalMeter) -> None:
         self._read = read
@@ -26,7 +29,7 @@ class SignalSampler:
         self._signals: CellSignals | None = None
 
     def signals(self, now: float) -> CellSignals | None:
-        """None until there are two looks to compare."""
+        """Return the signals. None until there are two looks to compare."""
         if self._looked_at is None or now - self._looked_at >= FRESH_S:
             self._signals = self._meter.note(self._read(), now)
             self._looked_at = now

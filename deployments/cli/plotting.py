@@ -1,4 +1,4 @@
-"""Pictures: whether they can be drawn, and what all of them have in common."""
+"""Plots: a check that they can be drawn, and the code that all of them share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DPI = 120
 
 
 def check_can_plot() -> None:
-    """Raises InvalidRequestError where the plotting library is not installed."""
+    """Raises InvalidRequestError if the plotting library is not installed."""
     if find_spec("matplotlib") is None:
         raise InvalidRequestError(
             f"--plot needs matplotlib: {install_command('bench')}, or leave --plot out"
@@ -27,7 +27,7 @@ def check_can_plot() -> None:
 
 @contextmanager
 def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
-    """A figure of so many inches: drawn inside, and saved once that is done."""
+    """Yield a figure of `width` by `height` inches for drawing, and save it afterwards."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")

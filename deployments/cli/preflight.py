@@ -1,5 +1,4 @@
-"""What can be found wrong before anything is deployed: model folders, tokenizers, ports, labels of
-nodes."""
+"""Checks before anything is deployed: model folders, tokenizers, ports, labels of nodes."""
 
 from __future__ import annotations
 
@@ -23,10 +22,10 @@ from specdec_core.loading.files import local_folder, weight_files
 def checking_start(
     config: ServiceConfig, *, check_ports: bool = True
 ) -> Iterator[Callable[[], None]]:
-    """Raises ModelNotSupportedError, InvalidRequestError or DemoModelError, saying what to do.
+    """Raises ModelNotSupportedError, InvalidRequestError or DemoModelError with the fix.
 
-    Most is found at once. What transformers knows of the models takes 2 s, in which Ray can start:
-    what this yields waits for it.
+    Most checks finish before the body. The check of the models with transformers takes 2 s, in
+    which Ray can start. The yielded function waits for that check.
     """
     _check_template(config)
     check_tls(config.coordinator_tls)
@@ -47,7 +46,7 @@ def _check_template(config: ServiceConfig) -> None:
 
 
 def _folder(name: str, revision: str | None) -> Path:
-    """Where the model is, downloaded if need be."""
+    """Return the folder of the model, downloaded if necessary."""
     folder = local_folder(resolve_model(name), revision)
     weight_files(folder)
     return folder
@@ -65,8 +64,11 @@ def _check_free(host: str, port: int, name: str) -> None:
 
 
 def check_own_node(config: ServiceConfig, labels: Mapping[str, str]) -> None:
-    """Of a Ray that is started for the service alone, whose only node has `labels`. Raises
-    InvalidRequestError for a setting that asks for another node: it would be waited for in vain."""
+    """Check the settings for a Ray of the service's own, whose only node has `labels`.
+
+    Raises InvalidRequestError for a setting that asks for another node, because the service would
+    wait for it forever.
+    """
     for name, selector in _asked_nodes(config):
         if not fits(selector, labels):
             raise InvalidRequestError(

@@ -22,7 +22,7 @@ from rich.progress import (
 
 @contextmanager
 def stage_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for every stage that reports (stage, done, total)."""
+    """Yield a function to report (stage, done, total); every reported stage gets a bar."""
     columns = (TextColumn("{task.description:10}"), BarColumn(), TaskProgressColumn())
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
         stages: dict[str, TaskID] = {}
@@ -37,7 +37,8 @@ def stage_progress() -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def request_progress(num_requests: int) -> Iterator[Callable[[int, float], None]]:
-    """One bar over `num_requests`; call it with (requests done, tokens per second)."""
+    """Show one bar over `num_requests`. Call the yielded function with (requests done, tokens per
+    second)."""
     columns = (
         TextColumn("requests"),
         BarColumn(),
@@ -56,7 +57,8 @@ def request_progress(num_requests: int) -> Iterator[Callable[[int, float], None]
 
 @contextmanager
 def cell_progress(num_answers: int) -> Iterator[Callable[[str, int], None]]:
-    """One bar over all answers of an audit; call it with (what runs, answers finished)."""
+    """Show one bar over all answers of an audit. Call the yielded function with (name, answers
+    finished)."""
     columns = (TextColumn("{task.description:45}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
@@ -70,8 +72,11 @@ def cell_progress(num_answers: int) -> Iterator[Callable[[str, int], None]]:
 
 @contextmanager
 def waiting_line() -> Iterator[Callable[[str], None]]:
-    """Call it with what is waited for: one line with the seconds so far, which changes in place, or
-    where stderr is no terminal, a line whenever another thing is waited for."""
+    """Yield a function to call with the name of the thing that the program waits for.
+
+    In a terminal it updates one line with the seconds so far. Otherwise it prints a line whenever
+    the name changes.
+    """
     console = Console(stderr=True, highlight=False)
     began_s = time.monotonic()
     last = ""

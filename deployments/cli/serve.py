@@ -1,4 +1,4 @@
-"""`specdec serve`: check, start or join Ray, deploy, say that it answers, drain, clean up."""
+"""`specdec serve`: check, start or join Ray, deploy, report readiness, drain, clean up."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from specdec_core.errors import InvalidRequestError
 
 
 def run_service(config: ServiceConfig) -> None:
-    """Serve until Ctrl-C or SIGTERM. Raises SpecdecError when it cannot start."""
+    """Serve until Ctrl-C or SIGTERM. Raises SpecdecError if the service cannot start."""
     if config.log_format is LogFormat.JSON:
         begin_logs(ProcessName(role=Part.SERVE, id=str(os.getpid())), config.log_format)
     stop = threading.Event()
@@ -59,17 +59,20 @@ def run_service(config: ServiceConfig) -> None:
 
 
 def _wait_for(stop: threading.Event) -> None:
-    """The kernel may give a signal to any thread, Ray's among them: that interrupts no wait of this
-    one, in which the handler runs that ends it."""
+    """Wait for `stop` in short intervals, between which the signal handler can run.
+
+    The kernel may give a signal to any thread, including one of Ray's. That would not interrupt a
+    long wait of this thread, which runs the handler.
+    """
     while not stop.wait(POLL_S):
         pass
 
 
 @contextmanager
 def running_service(config: ServiceConfig, stop: threading.Event) -> Iterator[Numerics | None]:
-    """Check, start or join Ray, deploy; inside, the service answers, in the numerics it yields.
+    """Check, start or join Ray, and deploy. The service answers inside the body.
 
-    None: `stop` was set before it did.
+    Yields the numerics in which the service answers, or None if `stop` was set before it did.
     """
     joins = "RAY_ADDRESS" in os.environ
     with ExitStack() as started:
@@ -119,7 +122,7 @@ def ready_line(config: ServiceConfig, numerics: Numerics, formats: ChosenFormats
 
 
 def _drafting(config: ServiceConfig) -> str:
-    """How to have the draft that ships, where one does that is not used."""
+    """Return a hint on how to use the shipped draft, if there is one and it is not used."""
     if config.draft or not shipped_drafts(config.model):
         return ""
     return f"  speculation {config.method} (a draft model too: --draft-replicas 1)"
@@ -127,7 +130,8 @@ def _drafting(config: ServiceConfig) -> str:
 
 @contextmanager
 def _signals_set(stop: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM drain; a second one ends at once. Inside `_ray`: Ray sets its own."""
+    """Drain on Ctrl-C or SIGTERM; a second signal ends immediately. Use inside `_ray`, because Ray
+    sets its own handlers."""
 
     def on_signal(number: int, frame: object) -> None:
         if stop.is_set():
@@ -147,7 +151,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def _ray(config: ServiceConfig, joins: bool) -> Iterator[None]:
-    """A Ray of our own, ended with us; or the one that RAY_ADDRESS names, left running."""
+    """Start our own Ray and end it afterwards, or join the one that RAY_ADDRESS names and leave it
+    running."""
     prepare_environment()
     import ray
 
@@ -194,19 +199,24 @@ _SERVE_SETTINGS = {
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "1000",
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
 }
-"""Serve's throughput mode without its direct ingress, which listens on all interfaces: one loop for
-an ingress and its router, fewer hops to it; a controller that looks five times less often; proxy,
-ingress and replicas that hand their counts on once a second, not ten times: a quarter of what each
-takes at rest, 2.6 ms a second. What they leave of a small machine is the target's. A proxy that
-died is missed after three checks; who hangs is not asked to end gracefully."""
+"""Serve's throughput mode without its direct ingress, which listens on all interfaces.
+
+An ingress and its router share one loop, with fewer hops to it. The controller looks five times
+less often. Proxy, ingress and replicas hand their counts on once a second, not ten times. This is a
+quarter of what each takes at rest, 2.6 ms a second. A small machine then has more left for the
+target. A dead proxy is missed after three checks. A hung replica is not asked to end gracefully.
+"""
 
 GUARDED_EDGE = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.proxy.hooks:guard",
     "RAY_SERVE_GRPC_MAX_MESSAGE_SIZE": str(64 * 2**20),
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(64 * 2**20),
 }
-"""What Serve's proxies take from clients, and say where a replica died. By themselves they take
-messages of 2 GiB and headers without an end, cut connections, and pass on no answer of 4 MiB."""
+"""Limits of Serve's proxies on input of clients, and their answers when a replica has died.
+
+By default the proxies accept messages of 2 GiB and endless headers, cut connections, and pass on no
+answer of 4 MiB.
+"""
 
 
 START_WAITS = {
@@ -216,23 +226,28 @@ START_WAITS = {
     "RAY_worker_register_timeout_seconds": "180",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
 }
-"""How long a Ray of our own may take to come up. By themselves its processes wait 30 s for each
-other, 60 s for a worker and 5 s for a proxy, which is then started anew: a slow disk takes longer
-to read their libraries for the first time."""
+"""Start timeouts of a Ray of our own.
+
+By default its processes wait 30 s for each other, 60 s for a worker and 5 s for a proxy. Ray then
+starts the proxy again. A slow disk takes longer to read their libraries for the first time.
+"""
 
 _NICENESS = {"RAY_worker_niceness": "0"}
-"""Of every worker of a Ray of our own. By itself it is 15, and whoever runs at 0 in the same group
-of processes comes first: docs/decisions/0017-niceness-of-workers.md."""
+"""Niceness of every worker of a Ray of our own.
+
+Ray's default is 15. A process at 0 in the same group of processes would then come first. See
+docs/decisions/0017-niceness-of-workers.md.
+"""
 
 
 def prepare_environment() -> None:
-    """Before Ray is imported; every process of a local Ray inherits it."""
+    """Set the environment before Ray is imported. Every process of a local Ray inherits it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    # Else gRPC writes a line for every handshake that fails: strangers could fill the log.
+    # Otherwise gRPC logs every failed handshake, and strangers could fill the log.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    # Who joins a Ray would wait as long for an address at which there is none.
+    # Not set to join a Ray: with no Ray at the address, the command would wait as long.
     own = {} if "RAY_ADDRESS" in os.environ else START_WAITS | _NICENESS
     for name, value in (_SERVE_SETTINGS | GUARDED_EDGE | BURST_ALLOCATOR | own).items():
         os.environ.setdefault(name, value)

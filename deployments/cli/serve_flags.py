@@ -1,4 +1,4 @@
-"""From the flags of `specdec serve` to the service's configuration."""
+"""Convert the flags of `specdec serve` to the service's configuration."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from deployments.validation_errors import describe_errors
 from specdec_core.errors import InvalidRequestError
 
 _NOT_SETTINGS = ("config", "print_config")
-"""Flags that say where settings come from and where they go."""
+"""Flags that name the source or the destination of settings."""
 
 
 def service_config(file: Path | None, flags: Mapping[str, Any]) -> ServiceConfig:
-    """Flags over environment over file. Raises InvalidRequestError naming every mistake."""
+    """Return the configuration. Flags override the environment, which overrides the file. Raises
+    InvalidRequestError naming every mistake."""
     given = {k: v for k, v in flags.items() if k not in _NOT_SETTINGS and v not in (None, "")}
     if "speculative_config" in given:
         given["speculative_config"] = _parse_json(given["speculative_config"])

@@ -1,4 +1,4 @@
-"""Waits until a service that was deployed answers, and says meanwhile what it waits for."""
+"""Wait until a deployed service answers, and report meanwhile what it waits for."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ POLL_S = 0.2
 
 
 class StartError(SpecdecError):
-    """The service was checked, started, and did not come up."""
+    """The service passed its checks and was started, but did not become ready."""
 
 
 def wait_until_ready(
     config: ServiceConfig, stop: threading.Event, tell: Callable[[str], None]
 ) -> Numerics | None:
-    """The targets' numerics; None: `stop` was set before. Raises StartError."""
+    """Return the targets' numerics, or None if `stop` was set before. Raises StartError."""
     deadline = time.monotonic() + config.ready_timeout_s
     while not stop.is_set():
         numerics = _numerics_when_ready(config)
@@ -54,7 +54,7 @@ def reachable(host: str) -> str:
 
 
 def _numerics_when_ready(config: ServiceConfig) -> Numerics | None:
-    """What the targets keep, once one has registered and the gRPC port is open."""
+    """Return the targets' numerics once a target has registered and the gRPC port is open."""
     host = reachable(config.host)
     try:
         with urllib.request.urlopen(f"http://{host}:{config.port}/ready", timeout=2) as response:
@@ -81,9 +81,9 @@ def _raise_if_failed() -> None:
 
 
 def refusal_in(message: str) -> str | None:
-    """What our own code refused, from the traceback that Serve shows of a replica's constructor.
+    """Return our own code's refusal from the traceback that Serve shows of a constructor.
 
-    Serve tries again, which helps against an accident and never against a refusal.
+    Serve tries again. That can fix an accident but never a refusal.
     """
     found = re.findall(r"^specdec_core\.[\w.]+: (.*)", message, flags=re.MULTILINE | re.DOTALL)
     return found[-1].strip() if found else None

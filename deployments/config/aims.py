@@ -1,4 +1,4 @@
-"""What the autoscaler aims at: loads per replica, and how long a wish must last."""
+"""The thresholds of the autoscaler: loads per replica, and delays before a change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Fewest and most replicas of a deployment."""
+    """Minimum and maximum replicas of a deployment."""
 
     least: int
     most: int
@@ -18,24 +18,24 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """The settings that ServiceConfig has under the same names with `scale_` before them."""
+    """Settings that ServiceConfig has under the same names with the prefix `scale_`."""
 
     window: int
-    """Sequences that a target admits."""
+    """Maximum sequences that a target admits."""
     max_group_size: int
     target_load: float = 0.7
-    """Share of the time that a target is busy with full groups."""
+    """Share of the time that a target should be busy with full groups."""
     kv: float = 0.85
-    """Share of a replica's KV that is reserved."""
+    """Share of a replica's KV cache that should be reserved."""
     draft_busy: float = 0.7
     requests_per_ingress: float = 200.0
     least_drafted: float = 0.05
-    """Below this share of rounds with a proposal by a draft replica, drafting does not pay."""
+    """Minimum share of rounds with a draft replica's proposal. Below it, drafting does not pay."""
     up_delay_s: float = 5.0
     down_delay_s: float = 300.0
     zero_delay_s: float = 600.0
-    """Before the last draft replica goes."""
+    """Delay before the last draft replica is removed."""
     retry_s: float = 1800.0
-    """Drafting that did not pay is tried again."""
+    """Time after which drafting that did not pay is tried again."""
     slack: float = 0.8
-    """A deployment shrinks where the fewer ones would have this share of what they are to have."""
+    """A deployment shrinks if fewer replicas would have at most this share of their thresholds."""

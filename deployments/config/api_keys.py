@@ -1,4 +1,4 @@
-"""API keys: what is kept of them, and the file that names them."""
+"""API keys: what is stored of them, and the file that names them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ _COMMENT = "#"
 
 
 def key_digest(key: str) -> str:
-    """SHA-256: all that is kept of a key."""
+    """Return the SHA-256 of a key. Nothing else of a key is stored."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def default_name(digest: str) -> str:
-    """Of a key that nobody named."""
+    """Return the name of a key without a name."""
     return f"key-{digest[:_NAME_DIGITS]}"
 
 
 def read_key_file(path: Path) -> dict[str, str]:
-    """Names by digest, from lines `name key`; empty lines and those that begin with # are none.
+    """Return names by digest, from lines `name key`. Empty lines and lines that begin with # are
+    skipped.
 
     Raises ValueError naming the line, never the key.
     """

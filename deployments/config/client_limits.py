@@ -9,8 +9,10 @@ from deployments.wire.cell_ids import share_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """Of every client alike, over all cells; None: no limit. Callers without a key, who are one
-    client with an empty name, have none."""
+    """Limits that hold for every client alike, over all cells. None: no limit.
+
+    Callers without a key count as one client with an empty name, and have no limits.
+    """
 
     max_concurrent: int | None = None
     requests_per_minute: int | None = None
@@ -18,7 +20,7 @@ class ClientLimits:
     num_cells: int = 1
 
     def share_of(self, client: str) -> ClientLimits:
-        """What this cell lets `client` have."""
+        """Return the part of the limits that this cell grants `client`."""
         most, rate = (
             None if limit is None else share_of(limit, client, self.cell, self.num_cells)
             for limit in (self.max_concurrent, self.requests_per_minute)

@@ -1,4 +1,4 @@
-"""Settings as users of other servers write them: taken over where they mean ours, else refused."""
+"""Translates other servers' setting names to ours, and refuses those that have no equivalent."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ UNSUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
     "ssl_keyfile": ((None, ""), "end TLS at the gateway in front of the service"),
     "ssl_certfile": ((None, ""), "end TLS at the gateway in front of the service"),
 }
-"""Names users bring from other servers: the values that change nothing, and what to use instead."""
+"""Names that users bring from other servers: values that change nothing, and what to use
+instead."""
 
 ALWAYS_ON = {"enable_auto_tool_choice": "set tool_call_parser to none to switch calls off"}
-"""Names for what always happens here, and what to use instead of false."""
+"""Names of features that are always on here, and what to use instead of false."""
 
 _SPECULATIVE_CONFIG_KEYS = {
     "method": "spec_method",
@@ -35,7 +36,7 @@ _SPECULATIVE_CONFIG_KEYS = {
 
 
 def spread_speculative_config(values: dict[str, Any]) -> dict[str, Any]:
-    """vLLM's `speculative_config` object says the same as the spec_* settings."""
+    """Replace vLLM's `speculative_config` object by the spec_* settings of the same meaning."""
     spec = values.get("speculative_config")
     if spec is None:
         return {name: value for name, value in values.items() if name != "speculative_config"}
@@ -55,7 +56,7 @@ def spread_speculative_config(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def refuse_unsupported(values: dict[str, Any]) -> dict[str, Any]:
-    """Drop what changes nothing. Raises ValueError naming what there is instead."""
+    """Drop settings that change nothing. Raises ValueError that names what to use instead."""
     for name, (neutral, instead) in UNSUPPORTED.items():
         if name in values and values[name] not in neutral:
             raise ValueError(f"{name}={values[name]!r} is not supported yet: {instead}")

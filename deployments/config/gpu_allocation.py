@@ -1,4 +1,4 @@
-"""Which GPUs replicas ask Ray for where nobody says, and who may share one. Pure."""
+"""Chooses the GPUs that replicas ask Ray for by default, and who may share one. Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class Crowd(NamedTuple):
 
 
 def with_gpus(config: ServiceConfig, num_gpus: float) -> ServiceConfig:
-    """`config` with a GPU for every replica of a kind that leaves it open, or, where there is one
-    for one target and its drafts, equal parts of it. Unchanged where Ray has none.
+    """Return `config` with GPUs for every kind of replica that leaves them open.
 
-    Raises InvalidRequestError where there are too few.
+    Every such replica gets a GPU. If there is one GPU for one target and its drafts, they get equal
+    parts of it. `config` is unchanged if Ray has no GPU. Raises InvalidRequestError if there are
+    too few GPUs.
     """
     if num_gpus == 0 or config.device not in _ANY_GPU:
         return config
@@ -58,7 +59,10 @@ def crowds(config: ServiceConfig) -> Iterator[Crowd]:
 
 
 def _fitting(room: float, each: float, count: int) -> int:
-    """How many of `count` fit that take `each`; whole GPUs and none share nothing."""
+    """Return how many of `count` replicas fit into `room` if each takes `each`.
+
+    0 if they take no GPU, because these share nothing.
+    """
     if each == 0.0:
         return 0
     return min(count, int((room + _STEP / 2) / each))

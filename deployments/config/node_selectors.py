@@ -1,4 +1,4 @@
-"""Whether a node has the labels that a process asks for, by the words of Ray's label selectors."""
+"""Matches a node's labels against the labels that a process asks for, by Ray's label selectors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ _VALUES = re.compile(r"^(!?)(?:(?:in)?\((.*)\)|(.*))$")
 
 
 def fits(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """`value`, `!value`, `in(one, other)`, `!in(one, other)`; a missing label is no value."""
+    """Return whether the labels match every entry of `selector`.
+
+    An entry is `value`, `!value`, `in(one, other)` or `!in(one, other)`. A missing label has no
+    value.
+    """
     return all(_is_met(wanted, labels.get(key)) for key, wanted in selector.items())
 
 

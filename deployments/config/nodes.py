@@ -13,16 +13,24 @@ class NodeSettings(BaseSettings):
     """Fields of ServiceConfig. Empty: any node with room."""
 
     target_node_labels: tuple[NodeLabels, ...] = ()
-    """One for all cells, or one for each: targets of one cell should be alike, because in exact
-    numerics it takes those of one fingerprint alone."""
+    """One selector for all cells, or one for each cell.
+
+    Targets of one cell should be alike, because in exact numerics a cell accepts targets of one
+    fingerprint only.
+    """
     draft_node_labels: NodeLabels = Field(default_factory=dict)
     ingress_node_labels: NodeLabels = Field(default_factory=dict)
     coordinator_node_labels: NodeLabels = Field(default_factory=dict)
-    """They need no logical CPU, so that Ray puts them anywhere, onto a node that may go, too. Those
-    of different cells run on different nodes, if there are enough."""
+    """Coordinators need no logical CPU, so Ray may put them on any node, even one that may go.
+
+    Coordinators of different cells run on different nodes, if there are enough.
+    """
     max_ingress_replicas_per_node: int | None = Field(default=None, ge=1, le=100)
-    """Maximum ingress replicas on one node. Default: no limit. Set it to 1 if clients reach each
-    node by itself: Serve else packs all of them onto one node, and the others are never ready."""
+    """Maximum ingress replicas on one node. Default: no limit.
+
+    Set it to 1 if clients reach each node separately. Otherwise Serve packs all replicas onto one
+    node, and the other nodes are never ready.
+    """
 
     @model_validator(mode="after")
     def _check_nodes(self) -> NodeSettings:
@@ -35,6 +43,6 @@ class NodeSettings(BaseSettings):
         return self
 
     def target_labels(self, cell: int) -> NodeLabels:
-        """Of the nodes of a cell's targets."""
+        """Return the labels of the nodes of a cell's targets."""
         given = self.target_node_labels
         return given[cell if len(given) > 1 else 0] if given else {}

@@ -12,35 +12,36 @@ from specdec_core.messages import Role
 
 
 class ScaleSettings(BaseSettings):
-    """Fields of ServiceConfig. Numbers are of every cell; those of the ingress are of all."""
+    """Fields of ServiceConfig. Numbers hold for each cell; those of the ingress hold for all
+    cells."""
 
     target_replicas: int = Field(default=1, ge=1)
-    """At the start, and for good while the two bounds are not given."""
+    """Replicas at the start. They stay constant while the two bounds are not set."""
     min_target_replicas: int | None = Field(default=None, ge=1)
     max_target_replicas: int | None = Field(default=None, ge=1)
     draft_replicas: int | None = Field(default=None, ge=0)
-    """None: 1 where there is a draft model. A number asks for the one that ships for the model."""
+    """None: 1 if there is a draft model. A number asks for the draft that ships for the model."""
     min_draft_replicas: int | None = Field(default=None, ge=0)
     max_draft_replicas: int | None = Field(default=None, ge=0)
     ingress_replicas: int = Field(default=1, ge=1)
     max_ingress_replicas: int = Field(default=4, ge=1)
     cells: int = Field(default=1, ge=1)
-    """Coordinators, each with target_replicas and draft_replicas of its own."""
+    """Number of coordinators. Each has its own target_replicas and draft_replicas."""
 
     scale_target_load: float = Field(default=0.7, gt=0, le=1)
-    """Share of the time that a target is to be busy with full groups."""
+    """Share of the time that a target should be busy with full groups."""
     scale_kv: float = Field(default=0.85, gt=0, le=1)
-    """Share of a replica's KV that is to be reserved."""
+    """Share of a replica's KV cache that should be reserved."""
     scale_draft_busy: float = Field(default=0.7, gt=0, le=1)
     scale_requests_per_ingress: float = Field(default=200.0, gt=0)
     scale_least_drafted: float = Field(default=0.05, ge=0, le=1)
-    """Where fewer rounds have a proposal by a draft replica, drafting does not pay."""
+    """Minimum share of rounds with a draft replica's proposal. Below it, drafting does not pay."""
     scale_up_delay_s: float = Field(default=5.0, ge=0)
     scale_down_delay_s: float = Field(default=300.0, ge=0)
     scale_zero_delay_s: float = Field(default=600.0, ge=0)
-    """Before the last draft replica goes."""
+    """Delay before the last draft replica is removed."""
     scale_retry_s: float = Field(default=1800.0, ge=0)
-    """Drafting that did not pay is tried again."""
+    """Time after which drafting that did not pay is tried again."""
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -59,13 +60,13 @@ class ScaleSettings(BaseSettings):
 
     @property
     def draft_bounds(self) -> Bounds:
-        """Where there is a draft model."""
+        """Bounds of the draft replicas, if there is a draft model."""
         fixed = self.first_draft_replicas
         return _bounds(fixed, self.min_draft_replicas, self.max_draft_replicas)
 
     @property
     def first_draft_replicas(self) -> int:
-        """At the start, where there is a draft model."""
+        """Draft replicas at the start, if there is a draft model."""
         return 1 if self.draft_replicas is None else self.draft_replicas
 
     @property

@@ -1,7 +1,7 @@
 """Configuration of the service: one model for YAML, flags and environment, checked at the edge.
 
-Flags win over SPECDEC_* environment variables, those over the file. It is resolved once into the
-core's frozen dataclasses; nothing below this file reads the environment.
+Flags win over SPECDEC_* environment variables, and these win over the file. The configuration is
+resolved once into the core's frozen dataclasses. Nothing below this file reads the environment.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Topology(StrEnum):
 
 
 class SpecMetrics(StrEnum):
-    """How much of speculation a response tells."""
+    """Speculation statistics included in each response."""
 
     NONE = "none"
     SUMMARY = "summary"
@@ -71,12 +71,12 @@ class UnknownFieldsMode(StrEnum):
 
 
 class GenerationConfig(StrEnum):
-    """Where what a request leaves open comes from."""
+    """Source of the values that a request leaves open."""
 
     AUTO = "auto"
-    """From the model's generation_config.json, then from our own defaults."""
+    """The model's generation_config.json, then our own defaults."""
     NONE = "none"
-    """From our own defaults."""
+    """Our own defaults only."""
 
 
 class ServiceConfig(
@@ -88,7 +88,7 @@ class ServiceConfig(
     NodeSettings,
     WebSettings,
 ):
-    """Everything `specdec serve` and serveConfigV2 may say."""
+    """All settings of `specdec serve` and serveConfigV2."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,
@@ -99,91 +99,111 @@ class ServiceConfig(
     )
 
     model: str = "smollm2-135m"
-    """Folder, hub id, or the name of a pulled demo model."""
+    """Folder, hub ID, or name of a pulled demo model."""
     served_model_name: str = ""
-    """Name in requests; empty: the last part of `model`."""
+    """Model name in requests. Empty: the last part of `model`."""
     revision: str | None = None
     draft_revision: str | None = None
     chat_template: Path | None = None
-    """File with a Jinja chat template instead of the model's own."""
+    """File with a Jinja chat template that replaces the model's own."""
 
     trust_request_chat_template: bool = False
-    """Whether chats may bring a template of their own: sandboxed, in a process of its own."""
+    """Whether chats may bring their own template, which is sandboxed and has its own process."""
     max_template_seconds: float = Field(default=MAX_TEMPLATE_SECONDS, gt=0)
     """Maximum CPU time for rendering a chat's own template, in seconds."""
 
     special_tokens_in_text: SpecialTokensInText = SpecialTokensInText.ALLOW
     """Treatment of control tokens, such as `<|im_end|>`, in the texts of a conversation."""
     tool_call_parser: str = AUTO
-    """Format of tool calls, by vLLM's name. `auto` chooses it by the model's files, `none` reads
-    none."""
+    """Format of tool calls, by vLLM's name. `auto`: chosen by the model's files. `none`: no calls
+    are parsed."""
     reasoning_parser: str = AUTO
-    """Format of reasoning, by vLLM's name. `auto` chooses it by the model's files, `none` leaves it
-    in the content."""
+    """Format of reasoning, by vLLM's name. `auto`: chosen by the model's files. `none`: reasoning
+    stays in the content."""
 
     spec_method: SpecMethod | None = None
-    """None: draft_model with `spec_model`, else ngram; with `draft_replicas` the demo's draft."""
+    """None: draft_model if `spec_model` is set, otherwise ngram. With `draft_replicas`, the demo's
+    draft."""
     spec_model: str | None = None
-    """Draft model; None: the one that ships for a demo model, if the method needs any."""
+    """Draft model. None: the draft that ships for a demo model, if the method needs one."""
     spec_tokens: int | None = None
-    """Maximum drafted tokens per sequence and round (K), 0 to 32. None: where spec_policy is
-    goodput 15 for targets on CPUs and 8 on GPUs, else 4."""
+    """Maximum drafted tokens per sequence and round (K), 0 to 32.
+
+    None: 15 for targets on CPUs and 8 on GPUs if spec_policy is goodput, otherwise 4.
+    """
     spec_policy: KPolicyName = KPolicyName.GOODPUT
-    """goodput: as many of them as are measured to pay, 0 included. schedule: by spec_schedule.
-    fixed: always all, for experiments."""
+    """Policy that chooses K. `goodput` drafts as many tokens as are measured to pay, which may be
+    0.
+
+    `schedule` follows spec_schedule. `fixed` always drafts the maximum, for experiments.
+    """
     spec_schedule: tuple[tuple[int, int, int], ...] = ()
-    """(first, last, K): K while first to last sequences share a target, else 0."""
+    """(first, last, K): K drafted tokens while first to last sequences share a target, otherwise
+    0."""
     spec_min_confidence: float = 0.0
-    """A draft model's proposal ends before a token that it gives less probability."""
+    """Minimum probability of a drafted token. A draft model's proposal ends before a token below
+    it."""
     prompt_lookup_max: int | None = Field(default=None, ge=1)
     prompt_lookup_min: int | None = Field(default=None, ge=1)
-    """Fewest equal tokens before what prompt lookup copies, and the most that are compared. None: 1
-    and 8 where spec_policy is goodput, else 2 and 4."""
+    """`prompt_lookup_max` and `prompt_lookup_min`: maximum and minimum length of a match, in
+    tokens.
+
+    The match precedes the tokens that prompt lookup copies. None: 1 to 8 if spec_policy is goodput,
+    otherwise 2 to 4.
+    """
     per_request_spec_decode_metrics: SpecMetrics = SpecMetrics.SUMMARY
     unknown_fields: UnknownFieldsMode = UnknownFieldsMode.WARN
-    """warn: ignore an unknown request field, with a warning. refuse: answer 400."""
+    """`warn` ignores an unknown request field, with a warning. `refuse` answers 400."""
     metrics_compat: MetricsCompat = MetricsCompat.NONE
-    """Whether /metrics repeats what vLLM has names for under those."""
+    """Whether /metrics repeats metrics under vLLM's names for them."""
     generation_config: GenerationConfig = GenerationConfig.AUTO
-    """Whether the model's generation_config.json says what a request leaves open."""
+    """Whether the model's generation_config.json fills what a request leaves open."""
 
     dtype: DType = DType.AUTO
     numerics: Numerics = Numerics.AUTO
-    """exact: a target that cannot keep it does not start. auto: it goes on in fast numerics, on a
-    GPU also where exact passes take over a tenth longer. A draft is always fast: whatever it
-    proposes, the target decides."""
+    """With `exact`, a target that cannot keep exact numerics does not start.
+
+    With `auto`, such a target continues in fast numerics. On a GPU it also does so if exact passes
+    take over a tenth longer. A draft is always fast, because the target decides on whatever it
+    proposes.
+    """
     device: str = "auto"
     max_model_len: int | None = Field(default=None, ge=2)
-    """None: what the model has positions for."""
+    """Maximum prompt plus output, in tokens. None: the number of the model's positions."""
     kv_cache_tokens: int | None = Field(default=None, ge=64)
-    """Capacity of one replica's KV cache; None: chosen by the loader."""
+    """Capacity of one replica's KV cache, in tokens. None: chosen by the loader."""
     enable_prefix_caching: bool = True
     enforce_eager: bool = False
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=1, le=65535)
     grpc_port: int = Field(default=9000, ge=1, le=65535)
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
-    """Keys that clients may use; several are separated by commas in the environment."""
+    """Keys that clients may use. In the environment, commas separate them."""
     api_key_file: Path | None = None
-    """Lines of a name and a key: limits and metrics go by the names."""
+    """File with a name and a key on each line. Limits and metrics use the names."""
     api_key_sha256: tuple[str, ...] = ()
-    """Digests of API keys, `name:digest` or the digest alone: how keys travel in a deployed
-    configuration."""
+    """Digests of API keys, as `name:digest` or the digest alone.
+
+    A deployed configuration carries keys in this form.
+    """
     max_concurrent_per_key: int | None = Field(default=None, ge=1)
-    """Requests of one key that may run or wait at a time, every choice counted. None: no limit."""
+    """Maximum requests of one key that run or wait at a time. Every choice counts. None: no
+    limit."""
     requests_per_minute_per_key: int | None = Field(default=None, ge=1)
     max_body_bytes: int = Field(default=4 * 2**20, ge=1024)
     resume_timeout_s: float = Field(default=RESUME_TIMEOUT_S, gt=0)
-    """Requests wait so long for a coordinator or a target that is away; /ready is 503 after it."""
+    """Seconds that requests wait for a coordinator or target that is away. Then /ready returns
+    503."""
     ready_timeout_s: float = Field(default=READY_TIMEOUT_S, gt=0)
-    """`specdec serve` gives up when nothing answers by then."""
+    """Seconds after which `specdec serve` gives up if nothing answers."""
     max_prompt_tokens: int | None = Field(default=None, ge=1)
     max_prompt_chars: int = Field(default=2_000_000, ge=1)
     """Maximum characters of all prompts or messages of one request. A token ID counts as one."""
     max_messages: int = Field(default=4_096, ge=1)
     """Maximum messages of one chat."""
     max_output_tokens: int | None = Field(default=None, ge=1)
-    """Of one request and choice. None: as far as the model's context reaches."""
+    """Maximum output tokens of one request and choice. None: as far as the model's context
+    reaches."""
     max_grammar_chars: int = Field(default=DEFAULT_LIMITS.max_chars, ge=1)
     """Maximum characters of one structured-output grammar."""
     max_grammar_seconds: float = Field(default=DEFAULT_LIMITS.max_seconds, gt=0)
@@ -192,18 +212,22 @@ class ServiceConfig(
     """Maximum lexer states that one structured answer may need. Each takes about 350 bytes."""
     request_timeout_s: float | None = Field(default=None, gt=0)
     stream_interval: int | None = Field(default=None, ge=1)
-    """Minimum tokens of a stream's chunk; the first and the last may have fewer. None: what a round
-    brings, and under load what 50 ms bring (ingress/pace.py)."""
+    """Minimum tokens of a stream's chunk. The first and the last chunk may have fewer.
+
+    None: the tokens of a round, and under load those of 50 ms (ingress/pace.py).
+    """
     audit_share: float = Field(default=0.01, ge=0, le=1)
-    """Share of finished requests that are replayed without speculation, behind every client's
-    request, and compared. 0: none."""
+    """Share of finished requests that are replayed without speculation and compared. 0: none.
+
+    Replays run after every client's request.
+    """
 
     topology: Topology = Topology.SEPARATE
     target_num_cpus: float = Field(default=1.0, ge=0)
     draft_num_cpus: float = Field(default=1.0, ge=0)
     ingress_num_cpus: float = Field(default=0.1, ge=0)
     torch_threads: int | None = Field(default=None, ge=1)
-    """Threads of one replica's torch; None: the machine's cores shared among local replicas."""
+    """Threads of one replica's torch. None: the machine's cores, shared among local replicas."""
     graceful_shutdown_s: float = Field(default=20.0, ge=0)
 
     @model_validator(mode="before")
@@ -276,7 +300,7 @@ class ServiceConfig(
 
     @property
     def num_draft_replicas(self) -> int:
-        """Most of a cell; 0 without a draft model."""
+        """Maximum draft replicas of a cell. 0 without a draft model."""
         return self.draft_bounds.most if self.draft else 0
 
     @property
@@ -287,7 +311,7 @@ class ServiceConfig(
 
     @property
     def named_keys(self) -> dict[str, str]:
-        """Names of the SHA-256 of every accepted API key; empty: no key is asked for."""
+        """Name of every accepted API key, by the key's SHA-256. Empty: no key is needed."""
         split = [entry.rpartition(":") for entry in self.api_key_sha256]
         named = {digest: name or default_name(digest) for name, _, digest in split}
         filed = read_key_file(self.api_key_file) if self.api_key_file else {}
@@ -311,7 +335,8 @@ class ServiceConfig(
         )
 
     def pool_config(self) -> PoolConfig:
-        """The pool's part. Raises ValueError for limits that do not fit together."""
+        """Return the scheduler's configuration. Raises ValueError for limits that do not fit
+        together."""
         speculation = SpeculationConfig(
             method=self.method,
             num_draft_tokens=self.max_draft_tokens,
@@ -325,10 +350,11 @@ class ServiceConfig(
         return self.pool_config_with(speculation, has_gpu=self.has_gpu)
 
     def threads_per_replica(self, num_cores: int) -> int:
-        """Torch threads of one replica when all of them share `num_cores` cores.
+        """Return the torch threads of one replica when all replicas share `num_cores` cores.
 
-        From three cores on, one is left to the proxies, the ingress and the coordinator. Of two a
-        lone target takes both (16 streams of the demo: 47 tokens/s with two threads, 33 with one).
+        From three cores on, one core is left to the proxies, the ingress and the coordinator. Of
+        two cores, a lone target takes both (16 streams of the demo: 47 tokens/s with two threads,
+        33 with one).
         """
         if self.torch_threads is not None:
             return self.torch_threads
@@ -337,11 +363,16 @@ class ServiceConfig(
         return max(1, num_used // (self.cells * per_cell))
 
     def with_environment(self) -> ServiceConfig:
-        """SPECDEC_* of this process for what was left out; API keys may come from a Secret so."""
+        """Return the configuration with SPECDEC_* of this process for the fields that were left
+        out.
+
+        This lets API keys come from a Secret.
+        """
         return ServiceConfig(**{name: getattr(self, name) for name in self.model_fields_set})
 
     def deployable(self) -> dict[str, Any]:
-        """What travels to the cluster: only what differs from the defaults, keys as digests."""
+        """Return what is sent to the cluster: values that differ from the defaults, and keys as
+        digests."""
         kept_here = {"api_keys", "api_key_file", "metrics_api_key", "ready_timeout_s"}
         values = self.model_dump(mode="json", exclude_defaults=True, exclude=kept_here)
         if self.metrics_key_digest:
@@ -354,13 +385,16 @@ class ServiceConfig(
         return values
 
     def version(self) -> str:
-        """Equal for equal configurations: the coordinator of another version is not shared."""
+        """Return a hash that is equal for equal configurations.
+
+        A coordinator of another version is not shared.
+        """
         text = yaml.safe_dump(self.deployable(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def load_service_config(path: Path | None, flags: dict[str, Any]) -> ServiceConfig:
-    """Flags over environment over file. Raises ValueError (pydantic's) with every mistake."""
+    """Merge flags over environment over file. Raises pydantic's ValueError with every mistake."""
     from_file: Any = yaml.safe_load(path.read_text()) if path else {}
     if not isinstance(from_file or {}, dict) or any(
         not isinstance(n, str) for n in from_file or ()

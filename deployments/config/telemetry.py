@@ -1,4 +1,4 @@
-"""The settings of what a service tells of single requests. OTEL_* say the rest."""
+"""The settings of what a service logs of single requests. OTEL_* set the rest."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ class TelemetrySettings(BaseSettings):
     """Fields of ServiceConfig."""
 
     log_format: LogFormat = LogFormat.TEXT
-    """json: one object per line, with the ids of trace and request."""
+    """json: one object per line, with trace and request IDs."""
     request_log: bool = True
     """Whether ingresses log one line for every request, without its text."""

@@ -15,14 +15,17 @@ class TlsSettings(BaseSettings):
     """Fields of ServiceConfig."""
 
     coordinator_tls_cert: Path | None = None
-    """PEM certificate of the coordinator, the replicas and the ingresses, and what leads to the
-    authority. The same path on every node."""
+    """PEM certificate of the coordinator, the replicas and the ingresses, with its chain to the
+    authority.
+
+    The path is the same on every node.
+    """
     coordinator_tls_key: Path | None = None
-    """Its key, not encrypted."""
+    """Private key of the certificate, not encrypted."""
     coordinator_tls_ca: Path | None = None
-    """Certificate of the authority: nobody whose certificate it has not signed is let in."""
+    """Certificate of the authority. Peers without a certificate signed by it are refused."""
     coordinator_tls_name: str = Field(default="specdec-coordinator", min_length=1)
-    """A DNS name that the certificate has. Addresses of pods are in no certificate."""
+    """A DNS name in the certificate. No certificate has the addresses of pods."""
 
     @model_validator(mode="after")
     def _check_tls(self) -> Self:
@@ -40,7 +43,7 @@ class TlsSettings(BaseSettings):
 
     @property
     def coordinator_tls(self) -> TlsFiles | None:
-        """None: plain text."""
+        """TLS files of the coordinator's streams. None: plain text."""
         cert, key, ca = self.coordinator_tls_cert, self.coordinator_tls_key, self.coordinator_tls_ca
         if cert is None or key is None or ca is None:
             return None

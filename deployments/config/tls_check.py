@@ -1,4 +1,4 @@
-"""Tries TLS files out before anything listens: what is wrong with them is said in one line."""
+"""Tests TLS files before anything listens, and reports an error in one line."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from deployments.wire.tls_files import TlsFiles
 from specdec_core.errors import InvalidRequestError
 
 _FLIGHTS = 4
-"""Turns of both sides that a handshake takes at most."""
+"""Maximum turns of both sides in a handshake."""
 
 
 def check_tls(files: TlsFiles | None) -> None:
-    """Shake hands with oneself. Raises InvalidRequestError naming the setting that is wrong.
+    """Shake hands with oneself. Raises InvalidRequestError that names the wrong setting.
 
     None: plain text, nothing to check.
     """
@@ -33,7 +33,7 @@ def check_tls(files: TlsFiles | None) -> None:
 
 
 def _context(files: TlsFiles, side: int) -> ssl.SSLContext:
-    """Both sides show a certificate and ask for one."""
+    """Return a context that shows a certificate and asks for one."""
     for name in ("cert", "key", "ca"):
         path = getattr(files, name)
         try:

@@ -1,4 +1,4 @@
-"""The settings of HTTP: web pages, host names, silent streams, and who reads all keys' figures."""
+"""The settings of HTTP: web pages, host names, silent streams, and access to all keys' figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deployments.config.api_keys import key_digest
 ANY = "*"
 
 Names = Annotated[tuple[str, ...], NoDecode]
-"""Several are separated by commas in the environment and in a flag."""
+"""Names that commas separate in the environment and in a flag."""
 
 
 class WebSettings(BaseSettings):
@@ -31,7 +31,7 @@ class WebSettings(BaseSettings):
     """Key that reads the figures of all API keys, on /metrics and by PoolStatus, and nothing else.
     """
     metrics_api_key_sha256: str = ""
-    """SHA-256 of that key, which a deployed configuration has in its place."""
+    """SHA-256 of that key. A deployed configuration has it in place of the key."""
 
     @field_validator("cors_origins", "allowed_hosts", mode="before")
     @classmethod
@@ -70,7 +70,7 @@ class WebSettings(BaseSettings):
 
     @property
     def metrics_key_digest(self) -> str:
-        """Empty: there is no such key."""
+        """SHA-256 of the key that reads all figures. Empty: there is no such key."""
         if self.metrics_api_key is None:
             return self.metrics_api_key_sha256
         return key_digest(self.metrics_api_key.get_secret_value())

@@ -1,4 +1,5 @@
-"""The coordinator as a Ray actor: finds or creates it, serves it, ends it when nobody is left."""
+"""The coordinator as a Ray actor: finds or creates it, serves it, ends it when its streams are
+gone."""
 
 from __future__ import annotations
 
@@ -47,20 +48,24 @@ logger = logging.getLogger(__name__)
 
 _RESOLVE_TIMEOUT_S = 15.0
 _HUNG_S = 10.0
-"""One that has answered before answers in milliseconds; Ray itself never restarts what hangs."""
+"""Seconds after which a coordinator that has answered before counts as hung. It normally answers in
+milliseconds, and Ray never restarts a hung actor itself."""
 _SEND_S = 5.0
-"""For the spans and metrics of a coordinator that ends; its process has less for itself."""
+"""Maximum seconds for an ending coordinator to send its spans and metrics. The limit inside its
+process is shorter."""
 _WATCH_S = 1.0
 _LOOK_S = 5.0
-"""Between two looks at where the coordinators of the other cells are."""
+"""Seconds between two checks of the nodes that the other cells' coordinators run on."""
 _BETTER_LOOKS = 2
-"""So many in a row say that it had better move: a node that has just joined or come back stays."""
+"""Number of consecutive checks that must prefer another node before the coordinator moves. A node
+that has just joined or come back must therefore stay for a while."""
 _ASKED_S = 5.0
 _FAILED_EXIT_CODE = 70
 
 
 class Coordinator:
-    """One life of a coordinator: an epoch, a pool, a server. Undecorated; see `find_or_create`."""
+    """One life of a coordinator: an epoch, a scheduler, a server. Undecorated; see
+    `find_or_create`."""
 
     def __init__(self, spec: CoordinatorSpec) -> None:
         look_seldom()
@@ -105,7 +110,7 @@ class Coordinator:
         return is_look_short(self._driver.pool.num_live)
 
     async def endpoint(self) -> Endpoint:
-        """Where the gRPC server is."""
+        """Return the address of the gRPC server."""
         _, endpoint = await self._started
         return endpoint
 
@@ -113,27 +118,28 @@ class Coordinator:
         return os.getpid()
 
     async def node_id(self) -> str:
-        """Of the Ray node that it runs on."""
+        """Return the ID of the Ray node that the coordinator runs on."""
         return own_node()
 
     async def num_live(self) -> int:
-        """Requests that have not ended."""
+        """Return the number of requests that have not ended."""
         return self._driver.pool.num_live
 
     async def target_begins(self, version: str) -> None:
-        """A target of the cell has a place and loads its model."""
+        """Count a target of the cell that has been placed on a node and now loads its model."""
         self._targets_begun[version] += 1
 
     async def targets_begun(self) -> dict[str, int]:
-        """By version, since this coordinator started; which are up the streams say."""
+        """Return the number of targets that began to load since this coordinator started, by
+        version. The streams show which of them are up."""
         return self._targets_begun
 
     async def send_telemetry(self) -> None:
-        """What is left of spans and metrics; none are made any more."""
+        """Send the remaining spans and metrics; no more are recorded after this."""
         await asyncio.gather(self._tracing.close(), self._metrics.close())
 
     async def signals(self) -> dict[str, float]:
-        """What the autoscaler goes by; empty until there is something to compare with."""
+        """Return the autoscaler's input; empty until there is an earlier sample to compare with."""
         signals = self._sampler.signals(time.monotonic())
         return signals.as_stats() if signals is not None else {}
 
@@ -143,7 +149,8 @@ class Coordinator:
         ray.actor.exit_actor()
 
     async def _drive(self) -> None:
-        """A failed pool has told every client; a fresh process takes over, under a new epoch."""
+        """Run the scheduler. If it fails, every client has been told, and the process exits. Ray
+        then starts a new process with a new epoch."""
         try:
             await self._driver.run()
         except Exception:
@@ -160,8 +167,9 @@ class Coordinator:
         ray.get_runtime_context().current_actor.retire.remote()
 
     async def _keep_apart(self, spec: CoordinatorSpec) -> None:
-        """Move once this node has another cell's coordinator and some other node has none, or has
-        nothing but this one and a node with an ingress has none."""
+        """Retire the coordinator once `should_move` prefers another node, so that it is created
+        again there. Another node is better if it has fewer coordinators of other cells. With as few
+        of them, it is better if it has an ingress and this node has none."""
         num_better = 0
         while num_better < _BETTER_LOOKS:
             await asyncio.sleep(_LOOK_S)
@@ -176,7 +184,7 @@ class Coordinator:
 
 
 def _is_better_elsewhere(spec: CoordinatorSpec) -> bool:
-    """Not while the place of another cell's coordinator is unknown."""
+    """Return False while the node of another cell's coordinator is unknown."""
     try:
         others, nodes, entries = places_of(spec.others), nodes_for(spec), entry_nodes()
     except RayError:
@@ -186,7 +194,7 @@ def _is_better_elsewhere(spec: CoordinatorSpec) -> bool:
 
 
 def find_or_create(spec: CoordinatorSpec) -> ActorHandle[Any]:
-    """The coordinator's handle; whoever asks first creates it."""
+    """Return the coordinator's handle; the first caller creates the actor."""
     with contextlib.suppress(ValueError):
         found: ActorHandle[Any] = ray.get_actor(spec.actor_name, namespace=NAMESPACE)
         return found
@@ -212,12 +220,14 @@ def _own_address() -> str:
 
 
 _answered: dict[str, ActorHandle[Any]] = {}
-"""By name, the coordinators whose last answer to this process was one: only of those is silence a
-hang. One that is created anew after the old one ended itself has another handle, and its time."""
+"""Coordinators by name whose last call from this process was answered. Only for these does silence
+count as a hang. A coordinator that is created again after the old one exited has another handle,
+and gets the full time."""
 
 
 async def resolve(spec: CoordinatorSpec) -> Endpoint:
-    """Where the coordinator's server is. Raises ConnectionError while there is none."""
+    """Return the address of the coordinator's server. Raises ConnectionError while there is
+    none."""
     is_known = False
     try:
         handle = await asyncio.to_thread(find_or_create, spec)
@@ -233,14 +243,15 @@ async def resolve(spec: CoordinatorSpec) -> Endpoint:
 
 
 def _restart(spec: CoordinatorSpec) -> None:
-    """Ray makes a fresh process of one that hangs; whoever else waits for it is told at once."""
+    """Let Ray replace a hung coordinator with a new process. Other callers that wait for it get an
+    error immediately."""
     logger.warning("%s does not answer: it is restarted", spec.actor_name)
     with contextlib.suppress(ValueError):
         ray.kill(ray.get_actor(spec.actor_name, namespace=NAMESPACE), no_restart=False)
 
 
 def num_live(spec: CoordinatorSpec) -> int:
-    """Requests that have not ended; 0 when there is no coordinator to ask."""
+    """Return the number of requests that have not ended; 0 when there is no coordinator to ask."""
     try:
         handle: Any = ray.get_actor(spec.actor_name, namespace=NAMESPACE)
         live: int = ray.get(handle.num_live.remote(), timeout=_RESOLVE_TIMEOUT_S)
@@ -250,14 +261,14 @@ def num_live(spec: CoordinatorSpec) -> int:
 
 
 async def signals_of(spec: CoordinatorSpec) -> dict[str, float]:
-    """What the coordinator says of its pool; empty when there is none to ask."""
+    """Return the coordinator's autoscaling signals; empty when there is none to ask."""
     signals: dict[str, float] | None = await _asked(spec, "signals")
     return signals or {}
 
 
 async def targets_begun(spec: CoordinatorSpec) -> dict[str, int]:
-    """How many targets of the cell have begun to load, by version, as far as its coordinator was
-    told."""
+    """Return the number of the cell's targets that have begun to load, by version, as far as its
+    coordinator has heard."""
     begun: dict[str, int] | None = await _asked(spec, "targets_begun")
     return begun or {}
 
@@ -265,14 +276,15 @@ async def targets_begun(spec: CoordinatorSpec) -> dict[str, int]:
 async def tell_target_begins(spec: CoordinatorSpec) -> None:
     """Tell the coordinator, and those of other versions, whose targets stay until this one is up.
 
-    A word that does not arrive changes little: who would have waited goes by time."""
+    A lost message changes little, because the waiting processes also have a time limit.
+    """
     with contextlib.suppress(Exception):
         for handle in await asyncio.to_thread(_of_all_versions, spec):
             handle.target_begins.remote(spec.version)
 
 
 def _of_all_versions(spec: CoordinatorSpec) -> list[Any]:
-    """The coordinator's handle, and those of the coordinators that it replaces."""
+    """Return the coordinator's handle, and those of the coordinators that it replaces."""
     handles: list[Any] = [find_or_create(spec)]
     for named in ray.util.list_named_actors(all_namespaces=True):
         is_ours = named["namespace"] == NAMESPACE and named["name"].startswith(spec.cell_name)
@@ -283,7 +295,7 @@ def _of_all_versions(spec: CoordinatorSpec) -> list[Any]:
 
 
 async def _asked(spec: CoordinatorSpec, method: str) -> Any:
-    """What the coordinator answers; None when there is none to ask."""
+    """Return the coordinator's answer to `method`; None when there is none to ask."""
     try:
         handle: Any = await asyncio.to_thread(ray.get_actor, spec.actor_name, NAMESPACE)
         async with asyncio.timeout(_ASKED_S):

@@ -1,6 +1,6 @@
-"""What no replica or ingress of ours says; the pool and its clients rely on it.
+"""Rejects messages that no replica or ingress of this project sends; the scheduler relies on it.
 
-Whether an answer belongs to a lease, an epoch and a row is the pool's own question.
+The scheduler itself checks whether a result belongs to a lease, an epoch and a row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MAX_HOLD_S = 1.0
 
 
 def check_introduction(info: ReplicaInfo) -> None:
-    """Raises ValueError."""
+    """Check a replica's registration. Raises ValueError."""
     sizes = (info.num_blocks, info.block_size, info.max_model_len, info.vocab_size)
     if min(sizes) < 1 or info.tile_rows < 0:
         raise ValueError(f"num_blocks, block_size, max_model_len and vocab_size cannot be {sizes}")
@@ -33,9 +33,11 @@ def check_introduction(info: ReplicaInfo) -> None:
 
 
 def check_answer(message: pb.GroupResult, columns: AnswerColumns, info: ReplicaInfo) -> None:
-    """Raises ValueError. An id that no model has would fail on every replica it is sent to.
+    """Check a replica's result. Raises ValueError. A token ID outside the vocabulary would fail on
+    every replica that receives it.
 
-    `columns` made sense to `result_from_pb`. By column: half of what a loop over the rows takes.
+    `result_from_pb` has accepted `columns`. Checking by column takes half the time of a loop over
+    the rows.
     """
     if not (0 <= message.seconds < math.inf and 0 <= message.held_s < math.inf):
         raise ValueError(f"a pass cannot take {message.seconds} of {message.held_s} s")
@@ -50,7 +52,7 @@ def check_answer(message: pb.GroupResult, columns: AnswerColumns, info: ReplicaI
 
 
 def checked_hold_s(message: pb.Pace) -> float:
-    """Raises ValueError."""
+    """Return the hold time of a pace message, in seconds. Raises ValueError."""
     if not 0 <= message.hold_s <= _MAX_HOLD_S:
         raise ValueError(f"news cannot wait {message.hold_s} s: at most {_MAX_HOLD_S:g}")
     return message.hold_s

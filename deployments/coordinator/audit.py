@@ -1,7 +1,8 @@
-"""The running service's audit: which finished requests are replayed plainly, and what came of it.
+"""The running service's audit: replays finished requests without speculation, and compares them.
 
-Pure: requests and token events in, replays and findings out. A replay is the same request without
-speculation, in the background of the pool, under an id that no client knows.
+Pure: its input is requests and token events, its output is replays and findings. A replay is the
+same request without speculation, in the background of the scheduler, under an ID that no client
+knows.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from specdec_core.config import Numerics
 from specdec_core.request import FinishReason, Request, TokenEvent
 
 MAX_RUNNING = 2
-"""Replays at a time: each takes a row of its target's groups while there are seats left."""
+"""Maximum replays at a time. Each takes a row of its target's batches while slots are free."""
 MAX_WAITING = 64
-"""Finished requests kept for later; one more is skipped."""
+"""Maximum finished requests kept for later; any more are skipped."""
 
 
 class Origin(NamedTuple):
@@ -37,14 +38,14 @@ class Divergence:
 
     request_id: str
     index: int
-    """Its place among the emitted tokens."""
+    """Index of the token among the emitted tokens."""
     emitted_id: int
     replayed_id: int | None
-    """None: the replay ended here."""
+    """Token that the replay chose; None if the replay ended here."""
     origin: Origin
 
     def log(self, logger: logging.Logger) -> None:
-        """An error in exact numerics, which promise that there is none."""
+        """Log the divergence, as an error for exact numerics, which promise that there is none."""
         logger.log(
             logging.ERROR if self.origin.numerics is Numerics.EXACT else logging.WARNING,
             "request %s diverges from plain decoding at token %d: emitted %d, replayed %s (%s, %s)",
@@ -59,7 +60,7 @@ class Divergence:
 
 @dataclass(eq=False, slots=True)
 class AuditCounts:
-    """Since the coordinator's start."""
+    """Counts since the coordinator's start."""
 
     audited: Counter[Numerics] = field(default_factory=Counter)
     """Replays that were compared, to the end or to the first difference."""
@@ -70,7 +71,7 @@ class AuditCounts:
 
 @dataclass(eq=False, slots=True)
 class _Record:
-    """A sampled request and everything that its client was told."""
+    """A sampled request and everything that its client received."""
 
     request: Request
     token_ids: list[int]
@@ -79,7 +80,7 @@ class _Record:
 
 
 class Auditor:
-    """Keeps books of sampled requests from their start to the end of their replay."""
+    """Tracks sampled requests from their start to the end of their replay."""
 
     def __init__(
         self,
@@ -100,20 +101,20 @@ class Auditor:
 
     @property
     def num_pending(self) -> int:
-        """Finished requests that have not been compared yet."""
+        """Number of finished requests that have not been compared yet."""
         return len(self._waiting) + len(self._running)
 
     def watch(self, request: Request) -> None:
-        """A client's request begins, or goes on behind what was emitted before."""
+        """Note that a client's request begins, or continues after the tokens emitted before."""
         if self._share and is_sampled(request.request_id, self._share):
             self._watched[request.request_id] = _Record(request, list(request.emitted_token_ids))
 
     def forget(self, request_id: str) -> None:
-        """Its client is gone."""
+        """Drop a request whose client is gone."""
         self._watched.pop(request_id, None)
 
     def hear(self, event: TokenEvent, here: Origin | None) -> None:
-        """News for a client. `here` are the targets of this moment; None when all are gone."""
+        """Note an event for a client. `here` names the present targets; None when all are gone."""
         record = self._watched.get(event.request_id)
         if record is None:
             return
@@ -130,7 +131,7 @@ class Auditor:
             self._waiting.append(record)
 
     def next_replay(self) -> Request | None:
-        """The next replay to begin, while the bound on running ones allows it."""
+        """Return the next replay to begin; None if nothing waits or `max_running` replays run."""
         if not self._waiting or len(self._running) == self._max_running:
             return None
         record = self._waiting.popleft()
@@ -142,7 +143,7 @@ class Auditor:
         return request_id in self._running
 
     def compare(self, event: TokenEvent) -> Divergence | None:
-        """News of a replay; once it `is_replay` no longer, there is nothing left to compare."""
+        """Compare an event of a replay. Once `is_replay` is False, nothing is left to compare."""
         record = self._running[event.request_id]
         divergence = _first_difference(record, event)
         record.num_compared += len(event.token_ids)
@@ -153,12 +154,12 @@ class Auditor:
         return divergence
 
     def skip(self, replay_id: str) -> None:
-        """The replay cannot be run, or not to its end."""
+        """Give up a replay that cannot be run, or not to its end."""
         del self._running[replay_id]
         self.counts.num_skipped += 1
 
     def drop(self) -> list[str]:
-        """Give up every replay, begun or not; returns the ids of those begun."""
+        """Give up every replay, begun or not. Return the IDs of those begun."""
         self.counts.num_skipped += self.num_pending
         begun = list(self._running)
         self._running.clear()
@@ -173,8 +174,8 @@ class Auditor:
 
 
 def _origin(last: TokenEvent, here: Origin | None) -> Origin | None:
-    """Who chose a request's tokens; None where nobody is left to ask. Exact targets are named by
-    the news itself: those of this moment may have come after the tokens."""
+    """Return the targets that chose a request's tokens; None if they are unknown. The event itself
+    names exact targets, because the present ones may have started after the tokens were chosen."""
     if here is None:
         return None
     if last.pinned_fingerprint:
@@ -183,7 +184,8 @@ def _origin(last: TokenEvent, here: Origin | None) -> Origin | None:
 
 
 def is_sampled(request_id: str, share: float) -> bool:
-    """By a hash of the id: the same requests in every life of a coordinator."""
+    """Return True if a hash of the ID falls into `share`. The same requests are sampled in every
+    life of a coordinator."""
     digest = hashlib.sha256(request_id.encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64
 

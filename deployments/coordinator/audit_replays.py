@@ -1,4 +1,4 @@
-"""Runs the audit's replays: requests of the pool whose client is the auditor."""
+"""Runs the audit's replays: requests in the scheduler whose client is the auditor."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from specdec_core.scheduler import Scheduler
 logger = logging.getLogger(__name__)
 
 PassOn = Callable[[Callable[[float], object]], None]
-"""Calls with the time, unless the pool has failed. Raises SpecdecError."""
+"""Calls the function with the time, unless the scheduler has failed. Raises SpecdecError."""
 
 
 class AuditReplays:
-    """Begins them, compares what they say, gives them up."""
+    """Begins replays, compares their tokens, and gives them up."""
 
     def __init__(self, auditor: Auditor, pool: Scheduler, pass_on: PassOn) -> None:
         self.auditor = auditor
@@ -26,15 +26,16 @@ class AuditReplays:
         self._pass_on = pass_on
 
     def begin(self) -> None:
-        """Replay finished requests; the pool keeps them behind every client's request."""
+        """Begin replays of finished requests. The scheduler serves them after every client's
+        request."""
         while (replay := self.auditor.next_replay()) is not None:
             try:
                 self._pass_on(partial(self._pool.add, replay))
-            except InvalidRequestError:  # the targets are others meanwhile
+            except InvalidRequestError:  # the targets have changed since
                 self.auditor.skip(replay.request_id)
 
     def hear(self, event: TokenEvent) -> bool:
-        """Compare news of a replay. False: it is a client's."""
+        """Compare an event of a replay. Return False if the event is a client's."""
         if not self.auditor.is_replay(event.request_id):
             return False
         divergence = self.auditor.compare(event)
@@ -45,6 +46,6 @@ class AuditReplays:
         return True
 
     def drop(self) -> None:
-        """They shall not hold up a replica that is about to leave."""
+        """Give up all replays, so that they do not delay a replica that is about to leave."""
         for replay_id in self.auditor.drop():
             self._pass_on(partial(self._pool.abort, replay_id))

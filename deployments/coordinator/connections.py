@@ -1,4 +1,4 @@
-"""The replicas that are connected, and what they say of the cell together."""
+"""The connected replicas, and the state of the cell that follows from them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ConnectedReplica:
     occupancy: Occupancy
     times: LeaseTimes
     may_leave: bool = False
-    """It has asked, and nobody needs it any more."""
+    """The replica has asked to leave, and is no longer needed."""
     is_fenced: bool = False
-    """It was told to forget everything, and has not said that it did."""
+    """The replica was told to reset, and has not confirmed it yet."""
 
     def fence(self) -> None:
         self.is_fenced = True
@@ -31,7 +31,7 @@ class ConnectedReplica:
 
 
 def origin_of(replicas: Collection[ConnectedReplica]) -> Origin | None:
-    """What chooses tokens at this moment; None without a target."""
+    """Return the targets that choose tokens at this moment; None without a target."""
     for replica in replicas:
         if replica.info.role is Role.TARGET:
             return Origin(replica.info.numerics, replica.info.fingerprint)

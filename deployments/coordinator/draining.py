@@ -1,4 +1,4 @@
-"""Which replicas have asked to leave, and which of them may."""
+"""Tracks which replicas have asked to leave, and which of them may."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from deployments.coordinator.connections import ConnectedReplica
 from specdec_core.messages import Role
 
 _INGRESS_COMES_S = 15.0
-"""A coordinator that has just begun may follow one that died: its ingresses come back by then."""
+"""Seconds within which ingresses connect to a new coordinator. It may replace one that died, and
+its ingresses come back in this time."""
 _INGRESS_COMES_BACK_S = 2.0
-"""One whose stream broke is back by then: it tries at once, and every second."""
+"""Seconds within which an ingress with a broken stream is back. It tries immediately, then every
+second."""
 
 
 @dataclass(eq=False, slots=True)
 class _Asked:
-    """One that has asked."""
+    """A replica that has asked to leave."""
 
     asked_s: float
-    """When first, by the coordinator's clock."""
+    """Time of its first request to leave, by the coordinator's clock."""
     heard: set[ConnectedReplica] = field(default_factory=set)
-    """The other targets that have been heard from since."""
+    """Other targets that have been heard from since."""
 
 
 class DrainTracker:
-    """Keeps those that have asked, and are still here."""
+    """Keeps the replicas that have asked to leave and are still connected."""
 
     def __init__(self, now: float) -> None:
         self._asked: dict[ConnectedReplica, _Asked] = {}
@@ -36,26 +38,27 @@ class DrainTracker:
         return bool(self._asked)
 
     def ask(self, replica: ConnectedReplica, asked_s: float) -> None:
-        """It asked first at `asked_s`, maybe another coordinator."""
+        """Note that a replica asks to leave. It asked first at `asked_s`, maybe another
+        coordinator."""
         self._asked.setdefault(replica, _Asked(asked_s))
 
     def hear(self, replica: ConnectedReplica) -> None:
-        """It has said something."""
+        """Note that a replica has sent a message."""
         if replica.info.role is Role.TARGET:
             for other, asked in self._asked.items():
                 if other is not replica:
                     asked.heard.add(replica)
 
     def end(self, replica: ConnectedReplica) -> None:
-        """Its stream has ended."""
+        """Forget a replica whose stream has ended."""
         self._asked.pop(replica, None)
         for asked in self._asked.values():
             asked.heard.discard(replica)
 
     def let_go(self, *, has_ingress: bool, now: float) -> Iterator[ConnectedReplica]:
-        """Who may leave now, each of them once. As long as an ingress is there, with clients or
-        without, or is about to come back, a target stays: nobody else would serve what it brings.
-        """
+        """Yield each replica that may leave now, once. The last target stays while an ingress is
+        connected, with clients or without, or is about to come back. No other target would serve
+        the requests that it brings."""
         if has_ingress:
             self._expects_ingress_until = now + _INGRESS_COMES_BACK_S
         needs_target = has_ingress or now < self._expects_ingress_until
@@ -66,9 +69,9 @@ class DrainTracker:
                 yield replica
 
     def _is_last(self, asked: _Asked) -> bool:
-        """Whether no target outlasts it that has been heard from: who is connected and says nothing
-        may hang, as may the pass of one that is fenced, and who asked earlier has less time left to
-        drain."""
+        """Return True if no target that has been heard from outlasts this one. A connected target
+        that sends nothing may hang, and so may a pass of a fenced one. A target that asked earlier
+        has less time left to drain."""
         return not any(self._outlasts(other, asked) for other in asked.heard)
 
     def _outlasts(self, other: ConnectedReplica, asked: _Asked) -> bool:

@@ -1,8 +1,8 @@
-"""Drives the sequence pool: streams in, streams out, one clock. No Ray, no gRPC.
+"""Drives the scheduler: messages in, messages out, one clock. No Ray, no gRPC.
 
-Every event goes into the pool at once; the run task then asks the pool what to do: after each
-answer of a replica, and once for other events of one turn of the loop. One task runs it and
-everything is called from its loop.
+Every event is passed to the scheduler immediately. The run task then asks the scheduler what to do.
+It asks after each result of a replica, and once for all other events of one event-loop iteration.
+There is one run task, and every call comes from its event loop.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class SchedulerDriver:
-    """Owns the pool and the streams that feed it and are fed by it."""
+    """Owns the scheduler, and the streams that bring its input and carry its output."""
 
     def __init__(
         self,
@@ -70,17 +70,17 @@ class SchedulerDriver:
         self.owners = RequestTable(self.ledger, self.spans, self.requests, self.replays)
         self._clock = clock
         self._heard_s: float | None = None
-        """When the first answer came that no decision has followed yet."""
+        """Arrival time of the first result that no decision has followed yet."""
         self._ingresses: dict[IngressOutbox, None] = {}
-        """In the order in which they came."""
+        """Ingress streams in the order in which they came."""
         self._held: list[TokenEvent] = []
-        """Decided, and not told yet."""
+        """Events that are decided, and not delivered yet."""
         self._notes: list[Callable[[], object]] = []
         self._told_live = 0
         self._leaving = DrainTracker(clock())
         self._wake = WakeUp(clock)
         self._turn = asyncio.Lock()
-        """Held from an answer that is read to the decision on it."""
+        """Held from the reading of a result to the decision on it."""
 
     @property
     def auditor(self) -> Auditor:
@@ -91,12 +91,13 @@ class SchedulerDriver:
         return len(self._ingresses) + len(self.replicas)
 
     async def run(self) -> None:
-        """Decide until the pool fails; a failure reaches every waiting client, then is raised."""
+        """Decide until the scheduler fails. A failure reaches every waiting client, then is
+        raised."""
         try:
             while True:
                 self._wake.clear()
                 self._order_all()
-                await asyncio.sleep(0)  # whoever writes the leases goes first
+                await asyncio.sleep(0)  # the tasks that write the leases run first
                 if self._turn.locked():
                     self._turn.release()
                 self._tell_all()
@@ -108,23 +109,25 @@ class SchedulerDriver:
             raise
 
     def decide(self) -> None:
-        """Let the pool decide on the events since, and pass on what it says."""
+        """Let the scheduler decide on the events since, and pass on its commands."""
         self._order_all()
         self._tell_all()
 
     def later(self, note: Callable[[], object]) -> None:
-        """Call `note` before clients are told of what is decided next: no replica waits for it."""
+        """Call `note` before the events of the next decision are delivered; no replica waits for
+        it."""
         self._notes.append(note)
 
     def attach(self) -> IngressOutbox:
-        """A new ingress stream."""
+        """Add a new ingress stream."""
         outbox = IngressOutbox()
         self._ingresses[outbox] = None
         outbox.put_state(self._state())
         return outbox
 
     def detach(self, outbox: IngressOutbox) -> None:
-        """An ingress stream has ended: nobody waits for its requests any more."""
+        """Remove an ingress stream that has ended, and abort its requests, which no client waits
+        for."""
         self._tell_held()
         self._ingresses.pop(outbox, None)
         for request_id in self.owners.keys_of(outbox):
@@ -141,8 +144,8 @@ class SchedulerDriver:
         trace: pb.TraceContext | None = None,
         acknowledge: bool = False,
     ) -> None:
-        """Queue a request; a refusal is sent to its ingress alone. `acknowledge`: send the ingress
-        word that it is queued."""
+        """Queue a request; a refusal is sent to its ingress alone. With `acknowledge`, the ingress
+        is also informed that the request is queued."""
         self._tell_held()
         request_id = request.request_id
         if request_id in self.owners and not resume:
@@ -151,7 +154,7 @@ class SchedulerDriver:
                     f"request_id {request_id!r} is in use", param="request_id"
                 )
                 return self.refuse(outbox, request_id, in_use)
-            self._guard(lambda _: self.decide())  # it has ended, and nobody was told yet
+            self._guard(lambda _: self.decide())  # it has ended, and its end is not delivered yet
         try:
             self.owners.begin(outbox, request, self._clock(), is_resumed=resume)
             self._guard(lambda now: self.pool.add(request, now))
@@ -170,14 +173,16 @@ class SchedulerDriver:
         outbox.put(Delivery.failed(request_id, self.requests.refused(error)))
 
     def abort(self, outbox: IngressOutbox, request_id: str) -> None:
-        """End a request of any ingress; the asking one is told whether it was live."""
+        """End a request of any ingress. The ingress that asks learns whether the request was
+        live."""
         self._tell_held()
         was_live = request_id in self.owners
         self._guard(lambda now: self.pool.abort(request_id, now))
         outbox.put_abort(request_id, was_live)
 
     def register(self, info: ReplicaInfo) -> ConnectedReplica:
-        """A replica's stream has begun. Raises SpecdecError for one that does not fit."""
+        """Register a replica whose stream has begun. Raises SpecdecError for one that does not
+        fit."""
         self._guard(lambda now: self.pool.register(info, now))
         earlier = self.replicas.get(info.replica_id)
         if earlier is not None:
@@ -190,7 +195,7 @@ class SchedulerDriver:
         return replica
 
     def leave(self, replica: ConnectedReplica) -> None:
-        """A replica's stream has ended."""
+        """Deregister a replica whose stream has ended."""
         self._end_stream(replica)
         if self._is_here(replica):
             info = replica.info
@@ -200,7 +205,7 @@ class SchedulerDriver:
             self._tell_state()
 
     def _is_here(self, replica: ConnectedReplica) -> bool:
-        """Its stream has not ended, and it has not begun another one."""
+        """Return True if its stream has not ended, and it has not begun another one."""
         return self.replicas.get(replica.info.replica_id) is replica
 
     def _end_stream(self, replica: ConnectedReplica) -> None:
@@ -208,13 +213,14 @@ class SchedulerDriver:
         self._leaving.end(replica)
 
     async def turn(self) -> None:
-        """Until the answers that came before are decided on: their replicas wait for leases, and
-        shall not while others are read."""
+        """Wait until earlier results are decided on, so that their replicas get leases before the
+        next result is read."""
         await self._turn.acquire()
         self._wake.set()
 
     def hear(self) -> float:
-        """An answer has come, and is read now: the time, from which what is decided next counts."""
+        """Note that a result has arrived and is read now. Return the time; the next decision is
+        timed from the first such arrival."""
         now = self._clock()
         if self._heard_s is None:
             self._heard_s = now
@@ -226,7 +232,7 @@ class SchedulerDriver:
             self._guard(lambda now: self.pool.on_result(result, now))
 
     def on_occupancy(self, replica: ConnectedReplica, occupancy: Occupancy) -> None:
-        """A sign of life, with the replica's own count of its memory."""
+        """Note a sign of life, with the replica's own count of its memory."""
         if self._is_here(replica):
             replica.occupancy = occupancy
             self._leaving.hear(replica)
@@ -237,18 +243,20 @@ class SchedulerDriver:
         self._guard(lambda now: self.pool.on_reset_done(replica.info.replica_id, incarnation, now))
 
     def tell_load(self) -> None:
-        """Ingresses spread requests over cells by it. Called now and then, not per round."""
+        """Tell ingresses the load, by which they spread requests over cells. Called now and then,
+        not per round."""
         if self.pool.num_live != self._told_live:
             self._tell_state()
 
     def drain(self, replica: ConnectedReplica, asked_ago_s: float = 0.0) -> None:
-        """A replica is about to leave: until it has, no replay shall hold it up."""
+        """Note that a replica is about to leave. Until it has left, no replay may delay it."""
         self.replays.drop()
         self._leaving.ask(replica, self._clock() - asked_ago_s)
         self._wake.set()
 
     def _guard(self, call: Callable[[float], object]) -> None:
-        """Pass an event to the pool; what the pool does not refuse on purpose is its failure."""
+        """Pass an event to the scheduler. Any error but a SpecdecError counts as the scheduler's
+        failure."""
         if self.failure is not None:
             return
         try:
@@ -272,7 +280,8 @@ class SchedulerDriver:
         self._wake.set()
 
     def _order_all(self) -> None:
-        """Leases leave before the tokens of the round that is over: a replica waits for them."""
+        """Let the scheduler decide. Leases are sent before the tokens of the round that is over,
+        because a replica waits for them."""
         for command in self.pool.advance(self._clock()):
             if isinstance(command, Emit):
                 self._held.append(command.event)
@@ -288,7 +297,8 @@ class SchedulerDriver:
             self.replays.begin()
 
     def _tell_held(self) -> None:
-        """Before anything else happens to a request, whose new attempt shall hear nothing of it."""
+        """Deliver the decided events. Called before anything else happens to a request, because a
+        new attempt must not receive events of the old one."""
         notes, self._notes = self._notes, []
         for note in notes:
             note()

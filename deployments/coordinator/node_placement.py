@@ -1,9 +1,8 @@
-"""Which node each cell's coordinator runs on: as far apart as the nodes allow, and where requests
-enter. Pure.
+"""Chooses the node of each cell's coordinator: as far apart as possible, next to an ingress. Pure.
 
-A node that ends takes its coordinators with it, and their cells stand still until they have been
-started elsewhere. Apart, one end stops one cell. A node that has nothing but a coordinator is a pod
-that no autoscaler gives back.
+A node that ends takes its coordinators with it, and their cells stop until these have started
+elsewhere. If the coordinators are apart, the end of one node stops one cell. A node with nothing
+but a coordinator is a pod that no autoscaler gives back.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from collections.abc import Mapping, Sequence, Set
 def best_node(
     cell: int, nodes: Sequence[str], others: Mapping[int, str], entries: Set[str] = frozenset()
 ) -> str | None:
-    """The node with the fewest coordinators of other cells, of those one of the `entries`; None if
-    there is no node.
+    """Return the node with the minimum number of other cells' coordinators; None if there is no
+    node. Among equals, one of the `entries` is preferred.
 
-    `others`: cell -> node, as far as it is known. Where several nodes are as good, the cell's
-    number decides, so that cells that start together do not all choose the same one.
+    `others` maps cell to node, as far as known. If several nodes are equally good, the cell's
+    number decides. Cells that start together therefore do not all choose the same node.
     """
     if not nodes:
         return None
@@ -38,10 +37,11 @@ def should_move(
     others: Mapping[int, str],
     entries: Set[str] = frozenset(),
 ) -> bool:
-    """Whether the coordinator on `node` had better be on another of `nodes`.
+    """Return True if the coordinator on `node` should move to another of `nodes`.
 
-    So it is if another node has fewer of other cells, or as few and is one of the `entries`, which
-    this one is not. Of those on one node the highest cell moves: one at a time.
+    Another node is better if it has fewer coordinators of other cells. It is also better if it has
+    as few, is one of the `entries`, and this node is not. Of several coordinators on one node only
+    that of the highest cell moves, so that one moves at a time.
     """
     if any(other > cell and place == node for other, place in others.items()):
         return False

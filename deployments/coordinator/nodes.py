@@ -1,4 +1,4 @@
-"""The Ray nodes that coordinators are on or may be on, and Ray's options that choose one."""
+"""The Ray nodes that coordinators run on or may run on, and Ray's options that choose one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from deployments.coordinator.spec import NAMESPACE, CoordinatorSpec
 _NODE_ID = "ray.io/node-id"
 """The label that Ray gives every node."""
 PROXY = "SERVE_PROXY_ACTOR-"
-"""What Serve calls the actor of a node's proxy, before the node's id. Its own module for it would
-bring all of Serve into this process."""
+"""Prefix of the actor name of a node's Serve proxy; the node's ID follows. Importing Serve's own
+module for it would load all of Serve into this process."""
 _TIMEOUT_S = 2.0
 
 
 def node_options(spec: CoordinatorSpec) -> dict[str, Any]:
-    """Ray's options: on an entry with the fewest other coordinators; where that one is gone, on any
-    node that has the labels."""
+    """Return Ray's options that place a coordinator on the best node (see `best_node`). If that
+    node is gone, any node with the labels will do."""
     labels = spec.node_labels
     if not chooses(spec):
         return {"label_selector": None}
@@ -37,18 +37,19 @@ def node_options(spec: CoordinatorSpec) -> dict[str, Any]:
 
 
 def chooses(spec: CoordinatorSpec) -> bool:
-    """Whether it matters where the coordinator is: not on a machine of its own."""
+    """Return True if the coordinator's node matters. It does not for a single cell without node
+    labels."""
     return spec.num_cells > 1 or bool(spec.node_labels)
 
 
 def entry_nodes() -> set[str]:
-    """Ids of the nodes that Serve has a proxy on: those with a replica."""
+    """Return the IDs of the nodes with a Serve proxy, which are those with a replica."""
     names = (actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True))
     return {name.removeprefix(PROXY) for name in names if name.startswith(PROXY)}
 
 
 def nodes_for(spec: CoordinatorSpec) -> list[str]:
-    """Ids of the live nodes that it may run on."""
+    """Return the IDs of the live nodes that the coordinator may run on."""
     return [
         node["NodeID"]
         for node in ray.nodes()
@@ -57,7 +58,8 @@ def nodes_for(spec: CoordinatorSpec) -> list[str]:
 
 
 def places_of(specs: Sequence[CoordinatorSpec]) -> dict[int, str]:
-    """Cell -> id of the node, of the coordinators that exist and answer soon."""
+    """Return the node ID by cell, for the coordinators that exist and answer within
+    `_TIMEOUT_S`."""
     asked: dict[int, Any] = {}
     for spec in specs:
         with contextlib.suppress(ValueError):

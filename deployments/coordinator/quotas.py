@@ -1,7 +1,7 @@
-"""What each client - an API key's name - has running and has used, and what it may have.
+"""Counts and limits the running requests and the usage of each client (the name of an API key).
 
-Kept by the coordinator, so that a limit holds for all ingress replicas together; of several cells
-each keeps its share of the limit. No Ray, no clock.
+The coordinator keeps the counts, so that a limit holds for all ingress replicas together. With
+several cells, each cell keeps its share of the limit. No Ray, no clock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from deployments.observability.metrics.families.cell import CLIENT_CACHED, CLIEN
 from specdec_core.request import Request, TokenEvent
 
 _RETRY_S = 1.0
-"""When to come back where only the end of another request makes room."""
+"""Retry hint in seconds if only the end of another request makes room."""
 _MINUTE_S = 60.0
 
 
@@ -27,32 +27,33 @@ class ClientUsage:
     num_running: int = 0
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
-    """Of ended requests' prompts."""
+    """Prompt tokens of ended requests that were cached."""
     num_tokens: int = 0
-    """Emitted."""
+    """Tokens emitted."""
     num_drafted: int = 0
     num_accepted: int = 0
     allowance: float = field(default=0.0)
-    """Requests that may come at once: fills up evenly to a minute's worth."""
+    """Requests that may come at the same time. It refills evenly, up to the requests of one
+    minute."""
     refilled_at: float = 0.0
 
     @property
     def num_wasted(self) -> int:
-        """Drafted tokens that came to nothing."""
+        """Number of drafted tokens that were not accepted."""
         return self.num_drafted - self.num_accepted
 
 
 class ClientQuotas:
-    """Counts requests in and out. A request that resumes is not a new one."""
+    """Counts requests in and out. A resumed request does not count as a new one."""
 
     def __init__(self, limits: ClientLimits | None = None) -> None:
         self.usage: dict[str, ClientUsage] = {}
         self._limits = limits or ClientLimits()
         self._running: dict[str, str] = {}
-        """Client of every live request."""
+        """Client of every live request, by request ID."""
 
     def begin(self, request: Request, now: float, *, is_resumed: bool) -> None:
-        """Count a request in. Raises ClientLimitError where its client has no room for it."""
+        """Count a request in. Raises ClientLimitError if its client has no room for it."""
         request_id, client = request.request_id, request.client
         if request_id in self._running:
             return
@@ -68,13 +69,13 @@ class ClientQuotas:
         self._running[request_id] = client
 
     def end(self, request_id: str) -> None:
-        """A request has ended, however; unknown ones are ignored."""
+        """Count a request out, however it ended; unknown ones are ignored."""
         client = self._running.pop(request_id, None)
         if client is not None:
             self.usage[client].num_running -= 1
 
     def hear(self, event: TokenEvent) -> None:
-        """News of a request, before its end is told."""
+        """Count the tokens of an event; called before the request's `end`."""
         client = self._running.get(event.request_id)
         if client is None:
             return
@@ -86,7 +87,7 @@ class ClientQuotas:
             usage.num_cached_tokens += event.stats.num_cached_tokens
 
     def counters(self) -> dict[str, int]:
-        """What ClientStatus has no field for, as PoolStatus names it."""
+        """Return the counters that ClientStatus has no field for, by their names in PoolStatus."""
         found: dict[str, int] = {}
         for client, usage in self.usage.items():
             found[CLIENT_PROMPT + client] = usage.num_prompt_tokens
@@ -119,5 +120,5 @@ class ClientQuotas:
 
     @property
     def _here(self) -> str:
-        """In which cell, where there are others."""
+        """Suffix for messages that names the cell; empty if there is only one cell."""
         return f" in cell {self._limits.cell}" if self._limits.num_cells > 1 else ""

@@ -1,4 +1,4 @@
-"""Whose the clients' requests are, from submission to last news, and what their owners are told."""
+"""Table of live requests: which ingress stream receives each request's events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specdec_core.request import FinishReason, Request, TokenEvent
 
 
 class RequestTable:
-    """The stream of every live request's ingress, and the books that go with a request."""
+    """The ingress stream of every live request, and the records that are kept with a request."""
 
     def __init__(
         self,
@@ -42,21 +42,21 @@ class RequestTable:
     def begin(
         self, outbox: IngressOutbox, request: Request, now: float, *, is_resumed: bool
     ) -> None:
-        """Raises ClientLimitError; then there is something to `forget`, too."""
+        """Add a request. Raises ClientLimitError; the caller must then call `forget`, too."""
         request_id = request.request_id
         self._outboxes[request_id] = outbox
         self._ledger.begin(request, now, is_resumed=is_resumed)
         self._replays.auditor.watch(request)
 
     def forget(self, request_id: str) -> None:
-        """It has ended, or has not begun."""
+        """Remove a request that has ended, or has not begun."""
         del self._outboxes[request_id]
         self._spans.end(request_id)
         self._ledger.end(request_id)
         self._replays.auditor.forget(request_id)
 
     def deliver(self, event: TokenEvent, origin: Origin | None) -> None:
-        """`origin` are the targets of this moment."""
+        """Deliver an event to its request's ingress. `origin` names the present targets."""
         outbox = self._outboxes.get(event.request_id)
         if outbox is None:
             return
@@ -69,7 +69,7 @@ class RequestTable:
         outbox.put(Delivery(event, self._requests.failed(event) if is_error else None))
 
     def fail_all(self, failure: Failure) -> None:
-        """Nothing more will be told of any request."""
+        """End every request with `failure`; no event of any request follows."""
         for request_id, outbox in self._outboxes.items():
             told = Delivery.failed(request_id, failure)
             outbox.put(told)

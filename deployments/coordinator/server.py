@@ -1,4 +1,4 @@
-"""The coordinator's port: who is let in, how much they may send, and when silence ends it."""
+"""The coordinator's port: which calls it accepts, how much they may send, and its time limits."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 _GRPC_SETTINGS = {"GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener"}
-"""gRPC's older way to wait, in which the thread that waits for bytes reads them, too: a message
-wakes one thread less. In a coordinator alone: in all processes of a service nothing was gained
-(benchmarks/results/wire_cost.json)."""
+"""Makes gRPC wait in the older way, in which the thread that waits for bytes also reads them. A
+message then wakes one thread fewer. Only coordinators use it, because using it in all processes of
+a service gained nothing (benchmarks/results/wire_cost.json)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortLimits:
-    """What strangers and broken peers can take of a coordinator."""
+    """Limits on the resources that unknown or broken peers can take of a coordinator."""
 
     max_message_bytes: int = 64 * 2**20
-    """Of one message to it (wire/message_limits.py); a larger one ends its stream."""
+    """Maximum bytes of one message to it (wire/message_limits.py); a larger one ends its stream."""
     max_streams: int = 4096
-    """At a time; more are refused. A cell has one per replica and ingress."""
+    """Maximum streams at a time; more are refused. A cell has one per replica and ingress."""
     max_streams_per_connection: int = 64
-    """Ours have one, and a moment's question about the pool's state."""
+    """Maximum streams of one connection. Our processes use one, plus a short one for a PoolStatus
+    call."""
     handshake_timeout_ms: int = 10_000
-    """For a connection that does not get as far as HTTP/2."""
+    """Time limit for a connection to get as far as HTTP/2."""
     idle_timeout_ms: int = 60_000
-    """For a connection without a stream."""
+    """Time limit for a connection without a stream."""
     register_timeout_s: float = REGISTER_TIMEOUT_S
-    """For a replica's stream that does not say whose it is."""
+    """Time limit for a replica's stream to register."""
 
     @property
     def options(self) -> tuple[tuple[str, int], ...]:
@@ -63,7 +64,7 @@ class PortLimits:
 
 
 class TokenCheck(grpc.aio.ServerInterceptor):
-    """Turns away every call without the token, before anything of its messages is read."""
+    """Rejects every call without the token, before any of its messages is read."""
 
     def __init__(self, token: str) -> None:
         self.num_refused = 0
@@ -82,7 +83,8 @@ class TokenCheck(grpc.aio.ServerInterceptor):
         return self._refusal
 
     async def _refuse(self, messages: object, context: _Context) -> None:
-        """The log has the first, the second, the fourth ... refusal: nobody can fill it."""
+        """Reject a call. Only the first, second, fourth, eighth ... refusal is logged, so that
+        callers cannot fill the log."""
         self.num_refused += 1
         if self.num_refused & (self.num_refused - 1) == 0:
             logger.warning(
@@ -96,8 +98,9 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def process_settings() -> dict[str, str]:
-    """For the environment of a coordinator's process; what it says of gRPC already wins. Each lease
-    makes hundreds of small objects."""
+    """Return environment variables for a coordinator's process. gRPC settings that are already in
+    the environment take precedence. The allocator setting is for the hundreds of small objects of
+    each lease."""
     grpc_settings = {name: os.environ.get(name, value) for name, value in _GRPC_SETTINGS.items()}
     return grpc_settings | STEADY_ALLOCATOR
 

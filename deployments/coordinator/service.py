@@ -44,14 +44,14 @@ REGISTER_TIMEOUT_S = 10.0
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 _UNREADABLE = (ValueError, LookupError, TypeError, struct.error, DecodeError, SpecdecError)
-"""What messages raise that no peer of ours sends."""
+"""Errors raised by messages that none of our processes sends."""
 
 
 class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
-    """One handler per stream: it reads in a task of its own and writes what its outbox holds.
+    """One handler per stream: it reads in its own task, and writes what its outbox holds.
 
-    Whoever gets here has shown the token (server.py). What cannot be read ends the
-    stream that it came over, and nothing else.
+    Every caller has shown the token (server.py). An unreadable message ends the stream that it came
+    over, and nothing else.
     """
 
     def __init__(
@@ -61,7 +61,8 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         register_timeout_s: float = REGISTER_TIMEOUT_S,
         silence_s: float | None = None,
     ) -> None:
-        """`silence_s`: after which a replica is given up; None: SILENCE_S."""
+        """`silence_s` is the time after which a silent replica is given up. None means
+        SILENCE_S."""
         self._driver = driver
         self._silence_s = silence_s
         self._register_timeout_s = register_timeout_s
@@ -175,10 +176,10 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             who = replica.info.replica_id
             logger.warning("%s sent what makes no sense: its stream ends", who, exc_info=True)
         except PeerTimeoutError as error:
-            # Its sequences go on elsewhere; it registers anew when it is back.
+            # Its sequences continue elsewhere; it registers again when it is back.
             logger.warning("%s is left out: %s", replica.info.replica_id, error)
         finally:
-            # At once: a write to who does not read may never end.
+            # Immediately, because a write to a peer that does not read may never end.
             self._driver.leave(replica)
 
     def _take_in(self, message: pb.WorkUp, replica: ConnectedReplica) -> None:

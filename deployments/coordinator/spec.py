@@ -1,4 +1,4 @@
-"""What every process of a cell knows of its coordinator: its name, its settings, its nodes."""
+"""The name, settings and nodes of a coordinator, as known to every process of its cell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deployments.wire.tls_files import TlsFiles
 from specdec_core.config import PoolConfig
 
 NAMESPACE = "specdec"
-"""Ray's, of all coordinators."""
+"""Ray namespace of all coordinators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,28 +20,29 @@ class CoordinatorSpec:
 
     application: str
     version: str
-    """Of the configuration: a redeploy with another one gets another coordinator."""
+    """Version of the configuration. A redeploy with another version gets another coordinator."""
     pool: PoolConfig
     audit_share: float = 0.0
     limits: ClientLimits = field(default_factory=ClientLimits)
     port_limits: PortLimits = field(default_factory=PortLimits)
     tls: TlsFiles | None = None
     host: str | None = None
-    """Address to listen on; None: the node's."""
+    """Address to listen on. None means the node's address."""
     cell: int = 0
     num_cells: int = 1
     log_format: LogFormat = LogFormat.TEXT
     model_name: str = ""
-    """As clients name it; metrics are labelled with it."""
+    """Model name that clients use, and label of the metrics."""
     node_labels: dict[str, str] = field(default_factory=dict)
-    """Ray labels of the nodes that it may run on; empty: any. Cells' coordinators run on different
-    ones of them where they can (coordinator/node_placement.py)."""
+    """Ray labels of the nodes that the coordinator may run on. Empty means any node. If possible,
+    each cell's coordinator runs on a different one of them (coordinator/node_placement.py)."""
     idle_exit_s: float = 60.0
-    """Without a stream for this long the application is gone; a latecomer makes a new one."""
+    """Seconds without a stream after which the application counts as gone and the coordinator ends.
+    A process that comes later creates a new one."""
 
     @property
     def cell_name(self) -> str:
-        """With it begin the names of the cell's coordinators of all versions."""
+        """Common prefix of the actor names of the cell's coordinators of all versions."""
         return f"{self.application}:cell-{self.cell}:"
 
     @property
@@ -50,6 +51,6 @@ class CoordinatorSpec:
 
     @property
     def others(self) -> tuple[CoordinatorSpec, ...]:
-        """Of the other cells."""
+        """Specs of the other cells' coordinators."""
         cells = (cell for cell in range(self.num_cells) if cell != self.cell)
         return tuple(replace(self, cell=cell) for cell in cells)

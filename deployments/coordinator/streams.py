@@ -1,4 +1,4 @@
-"""What waits to be written to one stream: bounded, and merged while its reader is slow."""
+"""Outboxes: the messages that wait for one stream, bounded, and merged while its reader is slow."""
 
 from __future__ import annotations
 
@@ -19,35 +19,36 @@ MAX_WAITING_LEASES = 2
 
 
 def addressee(command: WorkCommand) -> str:
-    """The replica that it is for."""
+    """Return the ID of the replica that the command is for."""
     return command.lease.replica_id if isinstance(command, SendLease) else command.replica_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolState:
-    """What an ingress needs to know of the pool."""
+    """State of the cell that ingresses need."""
 
     epoch: int
     num_targets: int
     num_drafts: int
     num_live: int
-    """Requests of clients that have not ended."""
+    """Client requests that have not ended."""
     max_model_len: int
-    """The smallest of the targets' limits; 0 without targets."""
+    """Minimum of the targets' limits; 0 without targets."""
     model_digest: str
     fingerprint: str
     numerics: Numerics
 
 
 class Delivery(NamedTuple):
-    """One request's news."""
+    """An event of one request."""
 
     event: TokenEvent
     failure: Failure | None = None
 
     @classmethod
     def failed(cls, request_id: str, failure: Failure) -> Delivery:
-        """The last news of a request that failed outside the pool: its index is not known there."""
+        """Return the last event of a request that failed outside the scheduler. Its index is
+        unknown there."""
         event = TokenEvent(
             request_id=request_id,
             index=0,
@@ -59,66 +60,67 @@ class Delivery(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """Everything an ingress has not been told yet."""
+    """Everything that an ingress has not been sent yet."""
 
     deliveries: tuple[Delivery, ...] = ()
     state: PoolState | None = None
     aborts: tuple[tuple[str, bool], ...] = ()
     accepted: tuple[str, ...] = ()
-    """Requests that were queued."""
+    """IDs of requests that were queued."""
 
 
 class _Outbox:
-    """A flag for news, and the end of the stream. One reader."""
+    """A flag for unread items, and the end of the stream. One reader."""
 
     def __init__(self) -> None:
         self._news = asyncio.Event()
         self._is_closed = False
         self.has_news: Callable[[], bool] = self._news.is_set
-        """Whether `take` would answer at once."""
+        """Returns True if `take` would return without waiting."""
 
     @property
     def is_closed(self) -> bool:
         return self._is_closed
 
     def close(self) -> None:
-        """What was put is still read; then the stream ends."""
+        """End the stream after its reader has read everything that was put."""
         self._is_closed = True
         self._news.set()
 
     def beat(self) -> None:
-        """Let `take` answer, if only to say that nothing has happened."""
+        """Let `take` return, even if there is nothing to send."""
         self._news.set()
 
     def _read(self) -> None:
-        """There is news, and it is read now."""
+        """Clear the flag, because everything is read now."""
         if not self._is_closed:
             self._news.clear()
 
 
 class IngressOutbox(_Outbox):
-    """News for one ingress; bounded by the tokens of its live requests.
+    """Events for one ingress; bounded by the tokens of its live requests.
 
-    A request's first and last news are read at once. Those between may wait `hold_s` for others,
-    and are read with those of all requests that wait: each of them is a chunk that costs its
-    ingress and its proxy as much as a round's worth of tokens would.
+    A request's first and last events are read immediately. Those between may wait `hold_s` for
+    others, and are then read with those of all waiting requests. Each event that is read is an
+    output chunk. It costs its ingress and its proxy as much as a round's tokens would.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.hold_s = 0.0
         self._alarm: asyncio.TimerHandle | None = None
-        """Rings when the first news that waits has waited long enough."""
+        """Timer that fires when the first held event has waited for `hold_s`."""
         self._due: dict[str, list[Delivery]] = {}
-        """By request."""
+        """Events to be read now, by request."""
         self._held: dict[str, list[Delivery]] = {}
-        """The same; a request is in one of them."""
+        """Events that wait for others, by request. A request is in `_due` or in `_held`, never in
+        both."""
         self._state: PoolState | None = None
         self._aborts: list[tuple[str, bool]] = []
         self._accepted: list[str] = []
 
     def put(self, delivery: Delivery) -> None:
-        """Add news, merged into unread news of the same request."""
+        """Add an event, merged into an unread event of the same request if possible."""
         request_id = delivery.event.request_id
         if self.hold_s and _can_wait(delivery.event) and request_id not in self._due:
             _add(self._held.setdefault(request_id, []), delivery)
@@ -146,7 +148,7 @@ class IngressOutbox(_Outbox):
 
     def _ring(self) -> None:
         self._alarm = None
-        if self._held:  # the last news of a request takes along what waited of it
+        if self._held:  # empty if a last event took the held ones along
             self._release()
             self._news.set()
 
@@ -155,12 +157,12 @@ class IngressOutbox(_Outbox):
         self._held.clear()
 
     async def take(self) -> Flush | None:
-        """Wait for news and take all that is due; None at the end of the stream."""
+        """Wait for items and take all that are due; None at the end of the stream."""
         await self._news.wait()
         return self.take_news()
 
     def take_news(self) -> Flush | None:
-        """As `take`, where there is news."""
+        """Do as `take`, when there is something to take."""
         self._read()
         if self._is_closed:
             self._release()
@@ -173,7 +175,7 @@ class IngressOutbox(_Outbox):
 
 
 def _add(unread: list[Delivery], delivery: Delivery) -> None:
-    """Of one request."""
+    """Add an event to the unread ones of the same request."""
     merged = _merge(unread[-1], delivery) if unread else None
     if merged is None:
         unread.append(delivery)
@@ -186,7 +188,7 @@ def _can_wait(event: TokenEvent) -> bool:
 
 
 def _merge(first: Delivery, second: Delivery) -> Delivery | None:
-    """One delivery instead of two; None where they do not join."""
+    """Return one delivery instead of two; None if they do not join."""
     ours, theirs = first.event, second.event
     if ours.finish_reason is not None or ours.index + len(ours.token_ids) != theirs.index:
         return None
@@ -201,7 +203,7 @@ def _merge(first: Delivery, second: Delivery) -> Delivery | None:
 
 
 class WorkOutbox(_Outbox):
-    """Commands for one replica, in order. The pool leases at most a few groups ahead."""
+    """Commands for one replica, in order. The scheduler leases at most a few batches ahead."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +211,7 @@ class WorkOutbox(_Outbox):
         self._num_waiting_leases = 0
 
     def put(self, command: WorkCommand) -> None:
-        """Add a command; closes the stream of a replica that does not read its leases."""
+        """Add a command. Closes the stream of a replica that does not read its leases."""
         if isinstance(command, SendLease):
             if self._num_waiting_leases == MAX_WAITING_LEASES:
                 self.close()
@@ -229,7 +231,7 @@ class WorkOutbox(_Outbox):
         return self.take_news()
 
     def take_news(self) -> list[WorkCommand] | None:
-        """As `take`, where there is news."""
+        """Do as `take`, when there is something to take."""
         self._read()
         if self._is_closed:
             return None

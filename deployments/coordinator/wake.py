@@ -1,4 +1,4 @@
-"""What a loop waits for that decides on events and at deadlines."""
+"""Wake-up event of a loop that decides on events and at deadlines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 _MIN_SLEEP_S = 0.0005
-"""A deadline that has passed is looked at again after this, so that streams are served between."""
+"""Minimum seconds until a deadline that has passed is handled, so that streams are served
+between."""
 
 
 class WakeUp:
@@ -25,14 +26,15 @@ class WakeUp:
         self._news.clear()
 
     async def wait(self, deadline: float | None) -> None:
-        """Until it is set, or until `deadline` on the clock at the latest."""
+        """Wait until the event is set, or until `deadline` on the clock at the latest."""
         if deadline is not None:
             self._ring_by(deadline)
         await self._news.wait()
 
     def _ring_by(self, deadline: float) -> None:
-        """Every round moves the deadline on: an alarm that is due before it is left as it is, since
-        to decide once in vain costs less than an alarm a round."""
+        """Set the alarm to `deadline`. An alarm that is due earlier is left as it is, although
+        every round moves the deadline on. One unneeded decision costs less than a new alarm for
+        every round."""
         now = self._clock()
         due_s = max(deadline, now + _MIN_SLEEP_S)
         if self._alarm is not None:

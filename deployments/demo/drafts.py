@@ -1,6 +1,6 @@
 """Drafts of the demo models. The package holds what they do not share with their targets.
 
-They are made with `specdec train-draft --compact`; the card beside the weights says how.
+They are made with `specdec train-draft --compact`. The model card next to the weights says how.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class DemoDraft:
     licence: str
     summary: str
     method: SpecMethod
-    """What it is used by where a draft is asked for, and nothing else is said."""
+    """Method that uses this draft if a draft is requested and no method is set."""
 
     @property
     def data(self) -> Path:
-        """Its compact folder."""
+        """Folder with the compact draft."""
         return DATA / self.name
 
     @property
@@ -70,7 +70,7 @@ def shipped_drafts(target: str) -> list[DemoDraft]:
 
 
 class Drafting(NamedTuple):
-    """Who proposes tokens."""
+    """The method and the model that propose tokens."""
 
     method: SpecMethod
     draft: str | None
@@ -80,9 +80,11 @@ class Drafting(NamedTuple):
 def choose_drafting(
     target: str, method: SpecMethod | None, draft: str | None, *, wants_draft: bool = False
 ) -> Drafting:
-    """What was asked for. Where that is left open, prompt lookup: the drafts that ship take more of
-    a CPU than they were measured to earn. One is used where the method needs it, or where
-    `wants_draft`."""
+    """Return the drafting that was requested. The default is prompt lookup.
+
+    The drafts that ship take more of a CPU than they were measured to earn. One is used if the
+    method needs it, or if `wants_draft`.
+    """
     if draft is not None:
         return Drafting(method or SpecMethod.DRAFT_MODEL, draft)
     shipped = shipped_drafts(target)

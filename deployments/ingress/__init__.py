@@ -1,1 +1,2 @@
-"""The ingress: from a client's call to a request of the pool, and from its tokens to an answer."""
+"""The ingress, which turns a client's call into a request and the request's tokens into an
+answer."""

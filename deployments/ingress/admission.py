@@ -48,10 +48,11 @@ class Begun(Generic[Item]):
 async def begin(
     pieces: AsyncGenerator[Item], admission: Admission, patience_s: float
 ) -> Begun[Item]:
-    """Ask for the first piece, and wait until `admission` is complete.
+    """Ask for the first chunk, and wait until `admission` is complete.
 
-    The first piece ends the wait, too, as an older coordinator does not say what it has accepted;
-    so do `patience_s` seconds. Raises the error of a request that was refused meanwhile.
+    The first chunk ends the wait too, because an older coordinator does not report what it has
+    accepted. The wait lasts at most `patience_s` seconds. Raises the error of a request that was
+    refused meanwhile.
     """
     begun = Begun(asyncio.create_task(_first(pieces)), pieces)
     try:

@@ -34,7 +34,7 @@ class Reading:
     prompt_end: str
     options: AnswerOptions
     is_constrained: bool = False
-    """A grammar of the request says what content is."""
+    """The request has a grammar for the content."""
 
     def reader(self) -> AnswerReader:
         """Return a reader for one of the answers."""
@@ -50,7 +50,7 @@ _PLAIN = AnswerOptions()
 
 
 class ReadAnswer:
-    """Everything that was read of one answer. `read` its pieces in order, each once."""
+    """Everything read of one answer. Call `read` with its chunks in order, once for each."""
 
     def __init__(self, reading: Reading | None) -> None:
         """Without `reading` the text is the content."""
@@ -106,9 +106,9 @@ class ReadAnswer:
         return found
 
     def ends_with_calls(self, piece: OutputChunk) -> bool:
-        """Whether the answer has ended in order to call functions.
+        """Return whether the answer has ended in order to call functions.
 
-        A function that the client named is no reason of its own, as in vLLM.
+        A call of a function that the client named does not count, as in vLLM.
         """
         calls = self._options.calls
         is_over = piece.finish_reason is FinishReason.STOP

@@ -1,4 +1,4 @@
-"""Who may use the server: API keys and, on a loopback server, local callers only."""
+"""Access to the server, by API keys and, on a loopback server, for local callers only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCHEME = "bearer "
 
 
 class Access:
-    """Checks a caller. `keys` empty: no key is asked for."""
+    """Checks a caller. Empty `keys`: no key is needed."""
 
     def __init__(
         self,
@@ -26,17 +26,22 @@ class Access:
         allowed_hosts: Collection[str] = (),
         metrics_key_digest: str = "",
     ) -> None:
-        """`keys` gives the name of every key's digest. `host` is the address that HTTP listens on,
-        `allowed_hosts` names that a loopback server answers besides its own. The key with
-        `metrics_key_digest` reads the figures of all keys."""
+        """`keys` maps the digest of each key to its name. `host` is the address that HTTP listens
+        on.
+
+        `allowed_hosts` are names that a loopback server answers besides its own. The key with
+        `metrics_key_digest` reads the figures of all keys.
+        """
         self._keys = dict(keys)
         self._is_local_only = is_loopback(host)
         self._allowed_hosts = frozenset(allowed_hosts)
         self._metrics_key_digest = metrics_key_digest
 
     def check_key(self, authorization: str | None) -> str:
-        """`Authorization: Bearer KEY`, compared in constant time; the key's name, empty where none
-        is needed. Raises UnauthorizedError."""
+        """Check `Authorization: Bearer KEY` in constant time.
+
+        Return the key's name, empty if no key is needed. Raises UnauthorizedError.
+        """
         if not self._keys:
             return ""
         given = _digest_in(authorization)
@@ -48,7 +53,7 @@ class Access:
         return names[0]
 
     def is_monitor(self, authorization: str | None) -> bool:
-        """Whether the caller shows the key that reads the figures of all API keys."""
+        """Return whether the caller shows the key that reads the figures of all API keys."""
         given = _digest_in(authorization)
         return given is not None and hmac.compare_digest(given, self._metrics_key_digest)
 
@@ -77,13 +82,16 @@ class Access:
             )
 
     def check_peer(self, peer: str) -> None:
-        """Serve's gRPC proxy listens on every interface; a loopback server refuses the others."""
+        """Refuse a caller from another machine on a loopback server.
+
+        Serve's gRPC proxy listens on every interface.
+        """
         if self._is_local_only and not is_loopback(peer_host(peer)):
             raise ForbiddenError("this server answers local callers only: start it with --host")
 
 
 def peer_host(peer: str) -> str:
-    """The address in gRPC's `ipv4:127.0.0.1:44042`, `ipv6:%5B::1%5D:44042` or `unix:...`."""
+    """Return the address in gRPC's `ipv4:127.0.0.1:44042`, `ipv6:%5B::1%5D:44042` or `unix:...`."""
     kind, _, rest = urllib.parse.unquote(peer).partition(":")
     if kind == "unix":
         return "localhost"
@@ -91,7 +99,7 @@ def peer_host(peer: str) -> str:
 
 
 def _digest_in(authorization: str | None) -> str | None:
-    """The digest of the key that a caller shows, if any. An empty one is none."""
+    """Return the digest of the key that a caller shows, if any. An empty key counts as none."""
     if authorization is None or not authorization.lower().startswith(_SCHEME):
         return None
     key = authorization[len(_SCHEME) :].strip()
@@ -99,13 +107,13 @@ def _digest_in(authorization: str | None) -> str | None:
 
 
 def _name_in(host: str) -> str:
-    """The name or address in a `Host` header, without its port."""
+    """Return the name or address in a `Host` header, without its port."""
     has_port = ":" in host and not host.endswith("]")
     return (host.rpartition(":")[0] if has_port else host).strip("[]").lower()
 
 
 def _is_own(name: str) -> bool:
-    """Whether a host name is this machine's, or an address."""
+    """Return whether a host name is this machine's, or an address."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     with contextlib.suppress(ValueError):

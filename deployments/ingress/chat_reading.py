@@ -29,7 +29,7 @@ class ChatReading:
     def prepared(
         self, ask: GenerationRequest, prompt_token_ids: Sequence[int]
     ) -> GenerationRequest:
-        """Return what a chat asks, with how its answers are read and what they must spell.
+        """Return `ask` with the reading of its answers and the grammar that they must follow.
 
         Raises InvalidRequestError.
         """
@@ -60,7 +60,7 @@ class ChatReading:
     def _reading(
         self, ask: GenerationRequest, options: AnswerOptions, prompt_token_ids: Sequence[int]
     ) -> Reading | None:
-        """None if the text of the answer is its content."""
+        """Return how to read the answers. None if the text of an answer is its content."""
         answers = self._answers
         if answers is None:
             return None
@@ -76,7 +76,8 @@ class ChatReading:
         )
 
     def _grammar(self, ask: GenerationRequest, reading: Reading) -> GrammarSpec | None:
-        """Return what the whole answer must be, with its reasoning and the marks of its format."""
+        """Return the grammar of the whole answer, with its reasoning and the marks of its
+        format."""
         options, content = reading.options, ask.sampling.get("grammar")
         if content is None and not options.needs_call:
             return None

@@ -1,4 +1,4 @@
-"""The choices of a request: the same prompt, each with a name and a seed of its own."""
+"""The choices of a request. Each has the same prompt, its own name and its own seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from specdec_core.seeds import derive_seed
 
 
 def choices_of(ones: Sequence[Generation], n: int) -> list[Generation]:
-    """`n` for every prompt, prompt by prompt. Names and seeds derive from the first one's."""
+    """Return `n` choices of every prompt, in prompt order.
+
+    Names and seeds derive from those of the first request.
+    """
     first = ones[0].request
     return [
         _choice(one, first.request_id, place * n + j, j, derive_seed(first.params.seed, j))

@@ -1,7 +1,7 @@
-"""A client whose stream broke asks again and brings back the tokens that it has.
+"""Resumes an answer for a client whose stream broke and that brings back the tokens it has.
 
-The pool checks them and emits them like any others, so text, stop strings and counts are those of
-an answer that was never cut. A stream leaves out what its client has.
+The scheduler checks these tokens and emits them like any others. Text, stop strings and counts are
+therefore those of an answer that was never cut. A stream leaves out the tokens that its client has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specdec_core.request import FinishReason, TokenEvent
 
 
 def with_seed(ask: GenerationRequest, resume: Resume) -> GenerationRequest:
-    """The same with the seed of the answer that is resumed."""
+    """Return the request with the seed of the answer that is resumed."""
     own, begun = chosen_seed(ask.sampling.get("seed")), chosen_seed(resume.seed)
     if own is not None and begun not in (None, own):
         raise InvalidRequestError(
@@ -31,7 +31,10 @@ def with_seed(ask: GenerationRequest, resume: Resume) -> GenerationRequest:
 
 
 def check_fingerprint(resume: Resume, present: str) -> None:
-    """`present` is empty while no coordinator is there. Raises FingerprintError."""
+    """Check that the server can resume the answer. Raises FingerprintError.
+
+    `present` is empty without a coordinator.
+    """
     begun = resume.system_fingerprint
     if begun and present and begun != present:
         raise FingerprintError(
@@ -43,7 +46,7 @@ def check_fingerprint(resume: Resume, present: str) -> None:
 def resumed(
     generations: Sequence[Generation], ask: GenerationRequest, resume: Resume, text: TextModel
 ) -> list[Generation]:
-    """Every choice with what its client has of it. Raises InvalidRequestError."""
+    """Return every choice with the tokens that its client has. Raises InvalidRequestError."""
     if len(resume.token_ids) != len(generations):
         raise InvalidRequestError(
             f"resume.token_ids has {len(resume.token_ids)} lists, "
@@ -66,7 +69,7 @@ def resumed(
 
 
 async def divided(events: AsyncGenerator[TokenEvent], count: int) -> AsyncGenerator[TokenEvent]:
-    """The events, none with tokens on both sides of the first `count`."""
+    """Yield the events, split so that none has tokens on both sides of the first `count`."""
     async with contextlib.aclosing(events):
         async for event in events:
             for part in parted(event, count):
@@ -74,8 +77,10 @@ async def divided(events: AsyncGenerator[TokenEvent], count: int) -> AsyncGenera
 
 
 def check_end(piece: OutputChunk, count: int) -> None:
-    """An answer ends behind the tokens that its client has, or with the last of them. Raises
-    InvalidRequestError."""
+    """Check that the answer does not end before the last token that its client has.
+
+    Raises InvalidRequestError.
+    """
     end = piece.index + len(piece.token_ids)
     if piece.finish_reason is FinishReason.STOP and end < count:
         raise InvalidRequestError(
@@ -85,8 +90,10 @@ def check_end(piece: OutputChunk, count: int) -> None:
 
 
 async def untold(pieces: AsyncGenerator[OutputChunk], count: int) -> AsyncGenerator[OutputChunk]:
-    """The pieces behind the first `count` tokens, and the end in any case. No piece has tokens on
-    both sides of them."""
+    """Yield the chunks after the first `count` tokens, and the last chunk in any case.
+
+    No input chunk may have tokens on both sides of this boundary.
+    """
     told, offsets = "", list[int]()
     async with contextlib.aclosing(pieces):
         async for piece in pieces:
@@ -101,7 +108,7 @@ async def untold(pieces: AsyncGenerator[OutputChunk], count: int) -> AsyncGenera
 
 
 def _end_of(piece: OutputChunk) -> OutputChunk:
-    """What is left of a last piece whose tokens the client has."""
+    """Return a last chunk without its tokens, which the client has."""
     return replace(
         piece,
         index=piece.index + len(piece.token_ids),

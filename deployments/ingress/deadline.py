@@ -1,4 +1,4 @@
-"""News that have to end in time."""
+"""Iterates an event stream with an overall timeout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 
 
 async def within(timeout_s: float | None, news: AsyncGenerator[Item]) -> AsyncGenerator[Item]:
-    """What comes from `news`; leaving it closes `news`. Raises DeadlineError after `timeout_s`."""
+    """Yield the items of `news`. Leaving closes `news`. Raises DeadlineError after `timeout_s`."""
     async with contextlib.aclosing(news):
         if timeout_s is None:  # an alarm for every item would be for nothing
             async for item in news:

@@ -1,4 +1,4 @@
-"""Pieces of an answer, held until they are worth a message of their own."""
+"""Holds chunks of an answer until together they are worth a message."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from deployments.ingress.output import OutputChunk, joined
 
 
 async def gathered(pieces: AsyncGenerator[OutputChunk], fewest: int) -> AsyncGenerator[OutputChunk]:
-    """The first piece at once, then such of at least `fewest` tokens; the last whatever it has.
+    """Yield the first chunk immediately, then chunks of at least `fewest` tokens.
 
-    What was held when an error came is handed out before it.
+    The last chunk may have fewer tokens. Chunks held when an error comes are yielded before it.
     """
     held: list[OutputChunk] = []
     needed = 0

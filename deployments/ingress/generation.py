@@ -54,11 +54,13 @@ from specdec_core.sampling_params import SamplingParams
 from specdec_core.speculation.limits import draft_limit, draft_method
 
 _CHARS_PER_ID = 4
-"""The work of an ID's text, in characters to tokenize."""
+"""Cost of decoding one token ID, expressed in characters to tokenize."""
 _OWN_TEMPLATES = 2
-"""Rendered at a time: each is a process, and may last for seconds."""
+"""Maximum concurrent renderings of request templates. Each is a process, and may last for
+seconds."""
 _DRAWN_SEEDS = 2**53
-"""Seeds are told to the client, and to many of them a JSON number is a double."""
+"""Exclusive upper bound of drawn seeds. Responses carry the seed, and many clients read a JSON
+number as a double."""
 
 
 class GenerationService:
@@ -79,8 +81,11 @@ class GenerationService:
         stats_wait_s: float = 2.0,
         spans: RequestSpans | None = None,
     ) -> None:
-        """`sampling_defaults`, by the names of SamplingParams: for what a request leaves open.
-        `trusts_chat_templates`: requests may bring their own."""
+        """`sampling_defaults`, keyed by the names of SamplingParams, fills what a request leaves
+        open.
+
+        `trusts_chat_templates`: requests may bring their own templates.
+        """
         self.text = text
         self.pool = pool
         self.model_name = model_name
@@ -102,13 +107,13 @@ class GenerationService:
 
     @property
     def max_model_len(self) -> int:
-        """Longest prompt plus output; what the targets say overrules the model's files."""
+        """Maximum prompt plus output, in tokens. The targets' value overrules the model's files."""
         state = self.pool.state
         return (state.max_model_len if state else 0) or self.text.max_model_len
 
     @property
     def numerics(self) -> str:
-        """What the targets keep, "exact" or "fast"; empty while there is no coordinator."""
+        """Numerics of the targets, "exact" or "fast". Empty without a coordinator."""
         return self.pool.state.numerics if self.pool.state else ""
 
     @property
@@ -121,7 +126,7 @@ class GenerationService:
         return draft_limit(self._speculation, request)
 
     async def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
-        """See TextModel, as for the next three; other requests continue meanwhile."""
+        """Encode `text` as TextModel does, while other requests continue."""
         (ids,) = await self.encode_all([text], add_special_tokens=add_special_tokens)
         return tuple(ids)
 
@@ -145,7 +150,10 @@ class GenerationService:
         *,
         num_bytes: int = 0,
     ) -> tuple[int, ...]:
-        """`num_bytes`: size of the request, whose tools and calls are rendered and encoded too."""
+        """Return the token IDs of a rendered chat.
+
+        `num_bytes` is the size of the request. Its tools and calls are rendered and encoded too.
+        """
         size = max(self.limits.check_messages(messages), num_bytes)
         call = partial(self.text.encode_chat, messages, options)
         if options is None or options.template is None:
@@ -246,8 +254,11 @@ class GenerationService:
     def prepare_choices(
         self, prompts: Sequence[Sequence[int]], ask: GenerationRequest, n: int
     ) -> list[Generation]:
-        """n choices of every prompt, prompt by prompt. Choice j has the seed derived from the
-        request's and j, so the whole request comes again with its seed."""
+        """Return `n` choices of every prompt, in prompt order.
+
+        The seed of choice j derives from the request's seed and j, so the same seed repeats the
+        whole request.
+        """
         check_choices(n, len(prompts))
         if ask.resume is not None:
             check_fingerprint(ask.resume, self.system_fingerprint)
@@ -268,9 +279,12 @@ class GenerationService:
         streams: bool = False,
         on_accepted: OnAccepted | None = None,
     ) -> AsyncGenerator[tuple[int, OutputChunk]]:
-        """Pieces of all, each with its place, as they come. What ends one by an abort or an error
-        ends the others. `streams`: they are told as they come. `on_accepted`: called for each when
-        the pool has queued it."""
+        """Yield the chunks of all generations as they come, each with the index of its generation.
+
+        If one generation ends by an abort or an error, the others end too. `streams`: the client
+        gets the chunks as they come. `on_accepted` is called for each generation when the scheduler
+        has queued it.
+        """
         method = draft_method(self._speculation, generations[0].request)
         current_record().begin(generations, method)
         run = self._run_untold if streams else self.run
@@ -293,14 +307,14 @@ class GenerationService:
     def _run_untold(
         self, one: Generation, on_accepted: OnAccepted | None = None
     ) -> AsyncGenerator[OutputChunk]:
-        """As `run`, without what the client has brought back."""
+        """Same as `run`, without the tokens that the client already has."""
         num_resumed, pieces = len(one.request.resume_token_ids), self.run(one, on_accepted)
         return untold(pieces, num_resumed) if num_resumed else pieces
 
     async def run(
         self, generation: Generation, on_accepted: OnAccepted | None = None
     ) -> AsyncGenerator[OutputChunk]:
-        """Pieces until the last; leaving early aborts the request in the pool."""
+        """Yield chunks until the last one. Leaving early aborts the request in the scheduler."""
         params = generation.request.params
         num_resumed = len(generation.request.resume_token_ids)
         prompt = generation.request.prompt_token_ids
@@ -332,9 +346,9 @@ class GenerationService:
     async def _end_early(
         self, request_id: str, events: AsyncIterator[TokenEvent]
     ) -> RequestStats | None:
-        """Abort what a stop string has ended, and hear what speculation had done for it.
+        """Abort a request that a stop string has ended, and return its speculation statistics.
 
-        The answer is whole: a coordinator that is away or hangs must not hold it back.
+        The answer is complete, so a coordinator that is away or hangs must not delay it.
         """
         with contextlib.suppress(PoolUnavailableError, TimeoutError):
             async with asyncio.timeout(self._stats_wait_s):
@@ -352,7 +366,8 @@ class GenerationService:
             check_range(name, num_draft_tokens, 0, limit, wording)
 
     def _checked_method(self, name: str | None) -> SpecMethod | None:
-        """Raises InvalidRequestError for a method that this server has no means for."""
+        """Return the method called `name`. Raises InvalidRequestError if this server cannot use
+        it."""
         if name is None:
             return None
         has_draft = self._speculation.uses_draft_model
@@ -376,7 +391,10 @@ class GenerationService:
     def _sampling(
         self, prompt_len: int, ask: GenerationRequest, resolved: SamplingParams | None
     ) -> SamplingParams:
-        """`resolved`: what another prompt of the request led to. The cost is paid once."""
+        """Return the sampling parameters of one prompt.
+
+        `resolved` holds those of another prompt of the request, so that the cost is paid once.
+        """
         room = self.max_model_len - prompt_len
         own = self._sampling_defaults
         longest = self.limits.longest_output(min(room, own.get("max_tokens", room)))

@@ -1,4 +1,4 @@
-"""What a client asked, whatever the protocol, before and after it was checked."""
+"""A client's request, whatever the protocol, before and after it was checked."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from specdec_core.request import Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """What a client has of an answer whose stream broke."""
+    """The part of an answer that a client received before its stream broke."""
 
     token_ids: Sequence[Sequence[int]]
-    """Of each choice."""
+    """Token IDs received of each choice."""
     seed: int | None = None
-    """That of the answer's first chunk."""
+    """Seed in the answer's first chunk."""
     system_fingerprint: str = ""
-    """That of the answer's first chunk. Empty: not compared."""
+    """System fingerprint in the answer's first chunk. Empty: not compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """What a client asked, in either protocol. None: the client did not say."""
+    """A client's request, in either protocol. None: the client did not set the field."""
 
     model: str | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    """For `resolve_sampling`."""
+    """Input of `resolve_sampling`."""
     stop: Sequence[str] = ()
     speculation_enabled: bool = True
     num_draft_tokens: int | None = None
@@ -42,15 +42,15 @@ class GenerationRequest:
     timeout_s: float | None = None
     view: OutputOptions = field(default_factory=OutputOptions)
     truncate_prompt_tokens: int | None = None
-    """Keep the last so many ids of the prompt."""
+    """Number of token IDs to keep, from the end of the prompt."""
     resume: Resume | None = None
     answer: AnswerOptions | None = None
     """None: the answer's text is not read."""
     reading: Reading | None = None
-    """Follows from `answer` and the prompt."""
+    """Derived from `answer` and the prompt."""
     prompt_field: str = "prompt"
     max_tokens_field: str = "max_tokens"
-    """The client's names of two fields, for errors."""
+    """The client's names of two fields, for error messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,4 +63,4 @@ class Generation:
     reading: Reading | None = None
     """None: the text is the content."""
     choice: int = 0
-    """Which of its prompt's."""
+    """Index among the choices of the same prompt."""

@@ -46,7 +46,7 @@ class GrammarCheck:
             self._known.popitem(last=False)
 
     def _read(self, spec: GrammarSpec) -> None:
-        """In one of as many threads as there are readers."""
+        """Check a grammar in one of the threads. There are as many threads as readers."""
         reader = self._readers.pop()
         try:
             reader.check(spec)

@@ -13,8 +13,10 @@ Item = TypeVar("Item")
 async def interleaved(
     streams: Sequence[AsyncGenerator[Item]],
 ) -> AsyncGenerator[tuple[int, Item]]:
-    """What comes from each, with its place, as it comes. The first error ends all; so does leaving
-    early."""
+    """Yield the items of all streams as they come, each with the index of its stream.
+
+    The first error ends all streams, and so does leaving early.
+    """
     if len(streams) == 1:
         async with contextlib.aclosing(streams[0]) as only:
             async for item in only:
@@ -45,7 +47,7 @@ async def _report(
     stream: AsyncGenerator[Item],
     news: asyncio.Queue[tuple[int, Item] | Exception | None],
 ) -> None:
-    """None says that the stream has ended."""
+    """Put the items of one stream into `news`. None marks the end of the stream."""
     try:
         async with contextlib.aclosing(stream) as items:
             async for item in items:

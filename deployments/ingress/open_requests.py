@@ -1,7 +1,8 @@
-"""What an ingress has open at its coordinator, and how streams that broke are joined. Pure.
+"""The open requests of an ingress, and the joining of their streams after a break. Pure.
 
-Every token event names the place of its first token. What a client already has is dropped, once it
-was compared; what leaves a gap is asked for again, from the first token that the client lacks.
+Every token event carries the index of its first token. Tokens that the client already has are
+compared, then dropped. If an event leaves a gap, the ingress asks again, from the first token that
+the client lacks.
 """
 
 from __future__ import annotations
@@ -24,16 +25,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False, slots=True)
 class _OpenRequest:
-    """A request that has not ended, and what its client has."""
+    """A request that has not ended, and the tokens that its client has."""
 
     request: Request
     emitted: list[int] = field(default_factory=list)
     pinned_fingerprint: str = ""
-    """Of the exact targets that chose what was emitted; see Request."""
+    """Numerics fingerprint of the exact targets that chose the emitted tokens; see Request."""
     trace: pb.TraceContext | None = None
     on_accepted: OnAccepted | None = None
     was_sent: bool = False
-    """A coordinator may know it, and goes on with it; any other has yet to be let in."""
+    """True: a coordinator may know the request, and continues it.
+
+    False: the request has yet to be admitted.
+    """
 
     def resumed(self) -> Request:
         emitted = (*self.request.emitted_token_ids, *self.emitted)
@@ -42,8 +46,11 @@ class _OpenRequest:
 
 
 def parted(event: TokenEvent, count: int) -> tuple[TokenEvent, ...]:
-    """An event with tokens on both sides of the answer's first `count`, as two: the end of the
-    first ones, which their client has, and what is new to it. Any other as it is."""
+    """Split an event that has tokens on both sides of the answer's first `count` tokens.
+
+    Return two events: the end of the tokens that the client has, and the tokens that are new to it.
+    Any other event is returned unchanged.
+    """
     first = count - event.index
     if not 0 < first < len(event.token_ids):
         return (event,)
@@ -63,7 +70,7 @@ def parted(event: TokenEvent, count: int) -> tuple[TokenEvent, ...]:
 
 
 class OpenRequests:
-    """The open requests of one ingress, by id."""
+    """The open requests of one ingress, by request ID."""
 
     def __init__(self, on_divergence: Callable[[], None] = lambda: None) -> None:
         self._on_divergence = on_divergence
@@ -85,8 +92,11 @@ class OpenRequests:
         was_sent: bool,
         on_accepted: OnAccepted | None = None,
     ) -> None:
-        """`trace`: whose span it is part of, if it is traced. `was_sent`: on a stream, which may
-        break before it arrives, or to another cell."""
+        """Add an open request.
+
+        `trace` is the span that the request belongs to, if it is traced. `was_sent`: it went to a
+        stream, which may break before the request arrives, or to another cell.
+        """
         if request.request_id in self._open:
             raise InvalidRequestError(
                 f"request_id {request.request_id!r} is in use", param="request_id"
@@ -96,49 +106,57 @@ class OpenRequests:
         )
 
     def trace_of(self, request_id: str) -> pb.TraceContext | None:
-        """Of an open request."""
+        """Return the trace context of an open request."""
         return self._open[request_id].trace
 
     def awaits_acceptance(self, request_id: str) -> bool:
-        """Return whether an open request waits for the word that it is queued."""
+        """Return whether an open request waits for the notice that it is queued."""
         return self._open[request_id].on_accepted is not None
 
     def accept(self, request_id: str) -> None:
-        """A coordinator has queued it; unknown ones are ignored."""
+        """Note that a coordinator has queued a request. Unknown requests are ignored."""
         entry = self._open.get(request_id)
         if entry is not None and entry.on_accepted is not None:
             entry.on_accepted(request_id)
 
     def end(self, request_id: str) -> bool:
-        """Nobody waits for it any more; False when it was not open."""
+        """Drop a request for which no client waits any more. Return False if it was not open."""
         return self._open.pop(request_id, None) is not None
 
     def release(self, request_id: str) -> tuple[Request, bool]:
-        """As `end`; returns what another coordinator can go on with, and whether it was sent."""
+        """Drop a request, as `end` does.
+
+        Return it in the form in which another coordinator can continue it, and whether it was sent.
+        """
         entry = self._open.pop(request_id)
         return entry.resumed(), entry.was_sent
 
     def end_all(self) -> list[str]:
-        """Give up; returns the ids of those that were open."""
+        """Drop all open requests. Return their IDs."""
         request_ids = list(self._open)
         self._open.clear()
         return request_ids
 
     def resumed(self) -> list[Request]:
-        """As another coordinator would go on with them."""
+        """Return the open requests in the form in which another coordinator can continue them."""
         return [entry.resumed() for entry in self._open.values()]
 
     def send_all(self) -> list[tuple[Request, bool]]:
-        """What to submit to a coordinator that knows of nothing yet, and whether it was sent
-        before."""
+        """Return what to submit to a coordinator that knows no request yet.
+
+        Each request comes with whether it was sent before. From now on, all count as sent.
+        """
         sent = [(entry.resumed(), entry.was_sent) for entry in self._open.values()]
         for entry in self._open.values():
             entry.was_sent = True
         return sent
 
     def take(self, event: TokenEvent) -> TokenEvent | Request | None:
-        """What the client hears of an event, or the request to submit again where it leaves a gap;
-        None when nobody waits."""
+        """Return the part of an event that is new to the client.
+
+        If the event leaves a gap, return the request to submit again. Return None if no client
+        waits.
+        """
         entry = self._open.get(event.request_id)
         if entry is None:
             return None
@@ -153,7 +171,8 @@ class OpenRequests:
         return fresh
 
     def _join(self, entry: _OpenRequest, event: TokenEvent) -> TokenEvent | None:
-        """The part of `event` that the client does not have; None when the two do not join."""
+        """Return the part of `event` that the client does not have, or None if the two do not
+        join."""
         start = len(entry.request.emitted_token_ids)
         overlap = start + len(entry.emitted) - event.index
         if overlap < 0 or overlap > len(entry.emitted):

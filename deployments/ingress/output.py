@@ -1,7 +1,7 @@
-"""The visible output of one generation: text, where it is cut, and what is said of each token.
+"""The visible output of one generation: its text, where it is cut, and the data of each token.
 
-Ids and log-probabilities are handed out as rounds commit them. Text may lag behind: a character is
-never split, and what may be the beginning of a stop string is held back.
+Token IDs and log-probabilities are returned as rounds commit them. Text may lag behind. A character
+is never split, and a possible beginning of a stop string is held back.
 """
 
 from __future__ import annotations
@@ -19,30 +19,32 @@ from specdec_core.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputChunk:
-    """What is new since the last piece; the last one has a finish reason."""
+    """Everything new since the last chunk. The last chunk has a finish reason."""
 
     index: int
     token_ids: tuple[int, ...]
     text: str
     told_text: str = ""
-    """What the client had before it resumed: it stands before `text` and is not told again."""
+    """Text that the client had before it resumed. It precedes `text` and is not sent again."""
     text_offsets: tuple[int, ...]
-    """Characters that were certain before each token, held back or cut off though they may be."""
+    """Number of certain characters before each token, even if they are held back or cut off."""
     told_offsets: tuple[int, ...] = ()
-    """The same of the tokens that the client had before it resumed."""
+    """Same as `text_offsets`, for the tokens that the client had before it resumed."""
     logprobs: tuple[TokenLogprobs, ...] = ()
-    """One per token when the request asked for them, else empty."""
+    """One entry per token if the request asked for them, otherwise empty."""
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
-    """With the first token: of every prompt token but the first, when the request asked for them.
+    """One entry per prompt token but the first, if the request asked for them.
+
+    They come with the first token.
     """
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
-    """The stop id or stop string that ended the output."""
+    """The stop token ID or stop string that ended the output."""
     stats: RequestStats | None = None
 
 
 def joined(pieces: Sequence[OutputChunk]) -> OutputChunk:
-    """The whole output as one piece."""
+    """Return the whole output as one chunk."""
     return replace(
         pieces[-1],
         index=pieces[0].index,
@@ -58,19 +60,20 @@ def joined(pieces: Sequence[OutputChunk]) -> OutputChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """What of the tokens becomes text."""
+    """Options that decide which tokens become text."""
 
     shows_special_tokens: bool = False
     hidden_tokens: Mapping[int, str] | None = None
-    """Special tokens that are left out of the text. None: all of them."""
+    """Special tokens that are left out of the text. None: all special tokens."""
     includes_stop: bool = False
-    """The stop string, or the text of the id, that ended the output is part of it."""
+    """The text includes the stop string, or the text of the stop token ID, that ended the
+    output."""
     hides_output: bool = False
-    """Nothing is told of the tokens: the caller asked for the prompt alone."""
+    """No token is returned, because the caller asked for the prompt alone."""
 
 
 class Output:
-    """Turns one request's token events into pieces."""
+    """Turns the token events of one request into chunks."""
 
     def __init__(
         self,
@@ -90,7 +93,10 @@ class Output:
         self._num_chars = 0
 
     def take(self, event: TokenEvent) -> OutputChunk:
-        """Token by token, so that where the output is cut never depends on what a round brought."""
+        """Return the chunk of an event.
+
+        Text is added token by token, so the cut never depends on how many tokens a round brought.
+        """
         if self._view.hides_output:
             return _without_tokens(event)
         shown, offsets = "", []
@@ -124,7 +130,8 @@ class Output:
         )
 
     def _add(self, text: str, *, is_early: bool) -> str:
-        """Before min_tokens a stop string ends nothing, just as no stop id would."""
+        """Add text. Before min_tokens a stop string ends nothing, just as no stop token ID
+        would."""
         self._num_chars += len(text)
         return self._stops.add(text, is_exempt=is_early)
 
@@ -148,5 +155,5 @@ def _without_tokens(event: TokenEvent) -> OutputChunk:
 
 
 def _is_stop_id(event: TokenEvent, count: int) -> bool:
-    """The id that ended the output is emitted, its text is not shown."""
+    """Return whether this token is the ID that ended the output. Its text is not shown."""
     return event.finish_reason is FinishReason.STOP and count == len(event.token_ids)

@@ -1,7 +1,7 @@
-"""How long an ingress lets token events wait for later ones of their request.
+"""Decides how long an ingress lets token events wait for later ones of their request.
 
-Whatever a round has brought goes out at once, unless the ingress takes more of the machine than its
-share: then the news of several rounds come as one, and make one chunk.
+Normally the output of a round is sent immediately. If the ingress takes more than its share of the
+machine, the events of several rounds are merged into one chunk.
 """
 
 from __future__ import annotations
@@ -11,23 +11,25 @@ import time
 from collections.abc import Callable
 
 MOST_HELD_S = 0.05
-"""A reader sees no difference; below it 20 chunks a second leave for each stream."""
+"""Maximum hold time in seconds, with 20 chunks a second per stream. A reader sees no difference."""
 SHARE_PER_CORE = 0.025
-"""Of the machine's cores: what an ingress costs, its proxy costs about once more."""
+"""Share of the machine's cores for one ingress. Its proxy costs about the same again."""
 MOST_SHARE = 0.5
-"""An ingress has one loop: from half a core on, what it does waits for itself."""
+"""Maximum share, in cores. An ingress has one event loop; from half a core on, its own work
+waits."""
 LOOK_S = 0.25
 _LEAST_HELD_S = 0.002
-"""Rounds that follow each other sooner than this cannot be told apart."""
+"""Minimum hold time in seconds. Rounds that follow each other sooner cannot be distinguished."""
 
 
 def share_of(num_cores: int) -> float:
-    """Cores that one ingress may take before it holds anything."""
+    """Return the number of cores that one ingress may take before it holds events."""
     return min(SHARE_PER_CORE * num_cores, MOST_SHARE)
 
 
 class ChunkPacing:
-    """One per ingress. Looks at the process now and then, while there is news."""
+    """Paces the chunks of one ingress. It measures the process at intervals, while there are
+    events."""
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class ChunkPacing:
         self._hold_s = 0.0
 
     def hold_s(self) -> float:
-        """Seconds that news may wait; 0: it goes at once."""
+        """Return how many seconds events may wait. 0: they are sent immediately."""
         since_s = self._clock() - self._looked_s
         if since_s >= LOOK_S:
             spent_s = self._cpu_clock()
@@ -52,6 +54,6 @@ class ChunkPacing:
         return self._hold_s
 
     def _adapt(self, num_cores: float) -> None:
-        """As much longer as it took more than its share, as much shorter as it took less."""
+        """Scale the hold time by the measured use of cores over the share."""
         wanted_s = max(self._hold_s, _LEAST_HELD_S) * num_cores / self._share
         self._hold_s = min(wanted_s, MOST_HELD_S) if wanted_s > _LEAST_HELD_S else 0.0

@@ -1,8 +1,8 @@
-"""Whether a redeploy has put another service in this ingress's place: Serve does not say so.
+"""Detects that a redeploy has replaced this ingress's service, which Serve does not report.
 
-It stops a target that still loads at once, and leaves the ingress to its requests, which would wait
-for that target until the ingress is ended. What gives it away: Serve checks the health of replicas
-that run, and of none that it is stopping.
+Serve stops a target that still loads, and leaves the ingress to its requests. They would wait for
+that target until the ingress is ended. Serve checks the health of replicas that run, but not of
+those that it is stopping. Missing health checks therefore reveal the redeploy.
 """
 
 from __future__ import annotations
@@ -14,22 +14,26 @@ from deployments.ingress.cells.client import Pool
 HEALTH_CHECK_PERIOD_S = 2
 _LOOK_S = 1.0
 _MISSED_CHECKS = 6
-"""A controller of Serve that dies is back, and asks again, in less."""
+"""Missed health checks that mean a redeploy. A Serve controller that dies is back sooner."""
 
 REPLACED = "this service was replaced while it had no target; send it again"
 
 
 class RedeployDetector:
-    """Gives up what waits for a target in an ingress whose health nobody checks any more."""
+    """Gives up requests that wait for a target, once Serve no longer checks the ingress's
+    health."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._looks: int | None = None
-        """Since the last check; None before the first. Looks, not seconds: a process that was
-        stopped for a while has not been left out."""
+        """Number of looks since the last health check. None before the first check.
+
+        Looks are counted instead of seconds, so that a pause of the process does not count as a
+        redeploy.
+        """
 
     def checked(self) -> None:
-        """Serve has asked whether the ingress is well."""
+        """Note that Serve has checked the health of the ingress."""
         self._looks = 0
 
     async def keep_looking(self) -> None:

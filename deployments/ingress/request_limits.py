@@ -1,4 +1,4 @@
-"""What one request may ask for at most, whatever the model's context has room for."""
+"""The limits of one request, whatever the model's context has room for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_ALLOWED_IDS = 500_000
 """Maximum allowed IDs of all choices of a request."""
 MAX_REQUEST_ID_LEN = 128
 MAX_CHOICES = 128
-"""Of one request, all its prompts together."""
+"""Maximum choices of one request, over all its prompts."""
 _MAX_ENTRIES = {
     "stop": MAX_STOP_STRINGS,
     "stop_token_ids": MAX_STOP_TOKEN_IDS,
@@ -36,7 +36,7 @@ _MAX_ENTRIES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """The operator's own limits; None: only what the model sets."""
+    """The operator's limits. None: only the model's limits apply."""
 
     max_prompt_tokens: int | None = None
     max_output_tokens: int | None = None
@@ -57,7 +57,7 @@ class RequestLimits:
             )
 
     def check_prompt_chars(self, num_chars: int, param: str = "prompt") -> None:
-        """`num_chars`: characters or IDs of all prompts of a request together."""
+        """Check the total size of a request's prompts, in characters or token IDs."""
         limit = self.max_prompt_chars
         if num_chars > limit:
             raise InvalidRequestError(
@@ -68,7 +68,7 @@ class RequestLimits:
             )
 
     def check_messages(self, messages: Sequence[Mapping[str, Any]]) -> int:
-        """Return the number of their characters. Raises InvalidRequestError."""
+        """Return the number of characters in the messages. Raises InvalidRequestError."""
         self.check_entries("messages", len(messages))
         texts = (value for message in messages for value in message.values())
         num_chars = sum(len(text) for text in texts if isinstance(text, str))
@@ -76,7 +76,7 @@ class RequestLimits:
         return num_chars
 
     def check_prompt(self, prompt_len: int, param: str) -> None:
-        """`param` is the field that holds the prompt."""
+        """Check the length of a prompt, in tokens. `param` is the field that holds the prompt."""
         limit = self.max_prompt_tokens
         if limit is not None and prompt_len > limit:
             raise InvalidRequestError(
@@ -87,7 +87,7 @@ class RequestLimits:
             )
 
     def check_output(self, max_tokens: int, param: str) -> None:
-        """`param` is the field that says `max_tokens`."""
+        """Check the maximum output, in tokens. `param` is the field that sets `max_tokens`."""
         limit = self.max_output_tokens
         if limit is not None and max_tokens > limit:
             raise InvalidRequestError(
@@ -98,7 +98,7 @@ class RequestLimits:
             )
 
     def longest_output(self, room: int) -> int:
-        """For a request that names no max_tokens."""
+        """Return the maximum output of a request that sets no max_tokens."""
         return room if self.max_output_tokens is None else min(room, self.max_output_tokens)
 
 
@@ -128,7 +128,7 @@ def check_choices(n: int, num_prompts: int) -> None:
 
 
 def check_allowed_ids(num_ids: int, num_choices: int) -> None:
-    """Each choice is a request with its own list of allowed IDs."""
+    """Check the allowed IDs of all choices. Each choice is a request with its own list of them."""
     if num_ids * num_choices > MAX_ALLOWED_IDS:
         raise InvalidRequestError(
             f"allowed_token_ids has {num_ids} entries for each of {num_choices} choices, "
@@ -158,7 +158,7 @@ def check_stop(stops: Sequence[str]) -> None:
 
 
 def last_ids(prompt_token_ids: Sequence[int], count: int | None) -> Sequence[int]:
-    """The prompt, or the end of it that was asked for. Raises InvalidRequestError."""
+    """Return the prompt, or its last `count` IDs. Raises InvalidRequestError."""
     if count is None:
         return prompt_token_ids
     check_range("truncate_prompt_tokens", count, 1, math.inf, "at least 1")

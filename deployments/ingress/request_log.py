@@ -1,7 +1,7 @@
-"""One line of the log for every request of a client, when its answer has ended. Never any text.
+"""One log line for every client request, written when its answer has ended. Never any text.
 
-A request is recorded in its own task and those that it creates, however it ends: served, refused,
-failed, or left by its client.
+A request is recorded in its own task and in the tasks that this one creates. It is recorded however
+it ends: served, refused, failed, or left by its client.
 """
 
 from __future__ import annotations
@@ -38,30 +38,31 @@ _OK = Status(200, grpc.StatusCode.OK, "", "")
 
 @dataclass(eq=False, slots=True)
 class RequestRecord:
-    """What an ingress knows of one request, whatever its choices."""
+    """The log data of one request, with all its choices."""
 
     protocol: Protocol = "http"
     route: str = ""
     key: str | None = None
-    """Name of the caller's API key, empty where none is needed. None: no valid one was given."""
+    """Name of the caller's API key, empty if none is needed. None: no valid key was given."""
     error: Exception | None = None
     status: Status = _OK
-    """What the client was answered; an error that a stream of HTTP tells comes after its 200."""
+    """Status of the answer. An error within an HTTP stream comes after the client has received
+    200."""
     began_s: float = field(default_factory=time.perf_counter)
     _generations: Sequence[Generation] = ()
     _method: SpecMethod = SpecMethod.NONE
     _watches: list[tuple[Generation, RequestWatch]] = field(default_factory=list)
 
     def begin(self, generations: Sequence[Generation], method: SpecMethod) -> None:
-        """It was checked; `method` is who may draft for it."""
+        """Note that the request was checked. `method` is the drafting method that it may use."""
         self._generations, self._method = generations, method
 
     def watch(self, generation: Generation, watch: RequestWatch) -> None:
-        """One of its choices begins, and `watch` sees it."""
+        """Note that a choice begins, which `watch` observes."""
         self._watches.append((generation, watch))
 
     def fields(self) -> Fields:
-        """The line; what is not known is left out."""
+        """Return the log line, without unknown values."""
         told = [
             (generation, watch.last)
             for generation, watch in self._watches
@@ -85,8 +86,12 @@ class RequestRecord:
         return values | {"protocol": self.protocol, "route": self.route}
 
     def _tokens(self, told: Sequence[tuple[Generation, TracedAnswer]]) -> Values:
-        """As in `usage`: a prompt counts once, and tokens that were brought back are output, too.
-        What the pool says at the end of a choice is known of those that have ended."""
+        """Return the token counts, as in `usage`.
+
+        A prompt counts once. Tokens that the client brought back count as output, too. The
+        scheduler reports statistics at the end of a choice, so they cover only the choices that
+        have ended.
+        """
         asked = [one.request for one in self._generations]
         prompts = [one.request.prompt_token_ids for one in self._generations if one.choice == 0]
         values: Values = {
@@ -136,15 +141,17 @@ _record: ContextVar[RequestRecord | None] = ContextVar("specdec_request_record",
 
 
 def current_record() -> RequestRecord:
-    """That of the request that this task works for; one that nobody reads where there is none."""
+    """Return the record of the request that this task works for, or an unused one without a
+    request."""
     return _record.get() or RequestRecord()
 
 
 @contextlib.contextmanager
 def recorded(protocol: Protocol, route: str) -> Iterator[None]:
-    """A request that is answered inside. Serve gives each a task of its own (telemetry/scope.py).
+    """Record a request that is answered inside the context.
 
-    An error that leaves it is the answer; whoever answers one inside says so to the record.
+    Serve gives each request its own task (observability/scope.py). An error that leaves the context
+    is the answer. Code that answers an error inside the context must report it to the record.
     """
     record = RequestRecord(protocol, route)
     _record.set(record)

@@ -1,6 +1,6 @@
-"""From what a caller names of sampling to SamplingParams: words to ids, every id checked.
+"""Turns a caller's sampling fields into SamplingParams. Words become IDs, and every ID is checked.
 
-Names and meanings are those of the HTTP fields, whatever the caller speaks.
+Names and meanings are those of the HTTP fields, whatever the protocol.
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 
 MAX_BAD_WORD_CHARS = 10_000
-"""Of all bad words of a request: they are tokenized while other requests wait."""
+"""Maximum characters of all bad words of a request, which are tokenized while others wait."""
 MAX_BAD_WORDS = 1024
 MAX_STOP_TOKEN_IDS = 128
 MAX_LOGIT_BIASES = 1024
-"""What a pass pays for each holds up the rows beside it."""
+"""Maximum entries of a request. A pass pays for each entry, which delays its other rows."""
 _LEAST_SEED, _DRAWN = -(2**63), -1
-"""OpenAI's least seed, and how vLLM and llama.cpp spell that the server draws one."""
+"""OpenAI's minimum seed, and the seed by which vLLM and llama.cpp let the server draw one."""
 _NEGATIVE_SEEDS = 2**53
-"""Negative seeds are counted from here down. Each JSON reader reads these numbers exactly."""
+"""Negative seeds are counted down from here. Every JSON reader reads these numbers exactly."""
 _ALL = 0
 _ALL_FOR_OTHERS = -1
-"""How other servers spell a top_k that keeps every id."""
+"""The top_k that keeps every token ID on other servers."""
 
 
 def resolve_sampling(
     named: Mapping[str, Any], text: TextModel, base: SamplingParams
 ) -> SamplingParams:
-    """`base` with everything in `named` that is not None instead. Raises InvalidRequestError."""
+    """Return `base`, overridden by every entry of `named` that is not None.
+
+    Raises InvalidRequestError.
+    """
     named = {**named, "seed": chosen_seed(named.get("seed"))}
     given = {name: value for name, value in named.items() if value is not None}
     _check_counts(given, text)
@@ -84,7 +87,7 @@ def _check_counts(given: Mapping[str, Any], text: TextModel) -> None:
 def _checked_bias(
     bias: Mapping[str, float] | Mapping[int, float], text: TextModel
 ) -> tuple[tuple[int, float], ...]:
-    """Pairs in ascending order of their ids. JSON has strings as keys."""
+    """Return the biases in ascending order of their token IDs. JSON has strings as keys."""
     by_id = {_token_id(key): value for key, value in bias.items()}
     return tuple((i, by_id[i]) for i in text.check_ids(sorted(by_id), "logit_bias"))
 
@@ -109,10 +112,11 @@ def _ids_of_words(words: Sequence[str], text: TextModel) -> list[tuple[int, ...]
 
 
 def _forms(word: str, text: TextModel) -> Iterable[tuple[int, ...]]:
-    """A word's ids at the start of a text and behind a space, as vLLM forms them.
+    """Return a word's token IDs at the start of a text and after a space, as vLLM forms them.
 
-    The second is left out only where banning the first bans it as well: where the space is a token
-    of its own. vLLM leaves it out whenever the two are not equally long, and so misses some.
+    The second form is left out only if banning the first form bans it as well. This is so if the
+    space is a separate token. vLLM leaves the second form out whenever the lengths differ, and so
+    misses some words.
     """
     bare = word.lstrip()
     if not bare:

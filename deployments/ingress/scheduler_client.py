@@ -1,7 +1,7 @@
-"""An ingress's side of the Generate stream: many requests, one stream, nothing lost over restarts.
+"""The ingress's client of the coordinator's Generate stream.
 
-After a lost stream every open request is submitted again with the ids that its client already has;
-the client sees a pause, then the same tokens.
+Many requests share one stream. After a lost stream, every open request is submitted again with the
+token IDs that its client already has. The client sees a pause, then the same tokens.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Events = asyncio.Queue[TokenEvent | Exception]
 
 
 class SchedulerClient:
-    """Submits requests and hands out their token events. One per ingress replica and cell."""
+    """Submits requests and yields their token events. One per ingress replica and cell."""
 
     def __init__(
         self,
@@ -55,32 +55,39 @@ class SchedulerClient:
         silence_s: float | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """A request waits `resume_timeout_s` for a lost coordinator, or for a target where there
-        were some, before its client is told to come back; so long the pool counts as serving
-        without a target. The clients of several cells share `times` and `pace`; without `pace`
-        news comes as rounds bring it. `silence_s`: after which a coordinator is given up; None:
-        SILENCE_S. `uniform` draws how long to wait before another try."""
+        """Make a client of one cell.
+
+        `resume_timeout_s`: maximum wait of a request for a lost coordinator, or for a target after
+        the last one was lost. After this time the client must retry. Until then, the cell counts as
+        serving without a target.
+
+        The clients of several cells share `times` and `pace`. Without `pace`, events are sent as
+        rounds bring them. `silence_s`: seconds of silence after which a coordinator is given up.
+        None means SILENCE_S. `uniform` draws the wait before another try.
+        """
         self.state: pb.PoolState | None = None
-        """What the coordinator last said of the pool; None while there is no coordinator."""
+        """Last state reported by the coordinator. None without a coordinator."""
         self.times = times or IngressTimes()
-        """What answers took here; whoever makes them adds to it."""
+        """Stage times of the answers of this ingress. The code that makes an answer adds to
+        them."""
         self._pace = pace
         self._told_hold_s = 0.0
-        """What the coordinator goes by."""
+        """Last hold time sent to the coordinator, in seconds."""
         self._resolve = resolve
         self._silence_s = silence_s
         self._uniform = uniform
         self._clock = clock
         self._resume_timeout_s = resume_timeout_s
         self._targets_lost_at: float | None = None
-        """None: there are some, or there never were."""
+        """Time at which the last target was lost. None: there are targets, or there never were
+        any."""
         self._patience: asyncio.TimerHandle | None = None
-        """What ends the wait for them."""
+        """Timer that ends the wait for targets."""
         self._num_others = 0
-        """Requests of other ingresses, when the coordinator last told."""
+        """Requests of other ingresses in the last state of the coordinator."""
         self._open = OpenRequests(lambda: self.times.requests.observe([REPLAY_DIVERGED]))
         self._events: dict[str, Events] = {}
-        """What the client of every open request has yet to read."""
+        """Events that the client of each open request has not read yet, by request ID."""
         self._aborts: dict[str, list[asyncio.Future[bool]]] = {}
         self._outgoing: Outgoing | None = None
         self._endpoint: Address | None = None
@@ -92,7 +99,7 @@ class SchedulerClient:
 
     @property
     def is_serving(self) -> bool:
-        """Whether a target is up, or was so lately that requests wait for it to come back."""
+        """Whether a target is up, or was so recently that requests wait for its return."""
         if self.has_targets:
             return True
         lost_at = self._targets_lost_at
@@ -104,7 +111,7 @@ class SchedulerClient:
 
     @property
     def num_requests(self) -> int:
-        """That the cell has to serve, as far as is known here."""
+        """Requests of this cell, as far as this ingress knows."""
         return len(self._open) + self._num_others
 
     async def run(self) -> None:
@@ -126,7 +133,7 @@ class SchedulerClient:
             await asyncio.sleep(backoff.next_wait_s())
 
     def new_request_id(self) -> str:
-        """For a request whose client named none."""
+        """Return an ID for a request whose client gave none."""
         return uuid.uuid4().hex
 
     async def generate(
@@ -136,10 +143,12 @@ class SchedulerClient:
         resume: bool = False,
         on_accepted: OnAccepted | None = None,
     ) -> AsyncGenerator[TokenEvent]:
-        """Token events until the last one; leaving early aborts the request. `resume`: it began in
-        another cell. `on_accepted`: called when the coordinator has queued it.
+        """Yield token events until the last one. Leaving early aborts the request.
 
-        Raises what the pool refused it with, PoolUnavailableError, or ReleasedError.
+        `resume`: the request began in another cell. `on_accepted` is called when the coordinator
+        has queued the request.
+
+        Raises the error with which the request was refused, PoolUnavailableError, or ReleasedError.
         """
         if self._targets_lost_at is not None and not self.is_serving:
             raise PoolUnavailableError(NO_TARGET)
@@ -165,22 +174,22 @@ class SchedulerClient:
             self._send_times()
 
     def open_requests(self) -> list[Request]:
-        """As another coordinator would go on with them."""
+        """Return the open requests in the form in which another coordinator can continue them."""
         return self._open.resumed()
 
     def release(self, request_id: str) -> None:
-        """Let go of an open request: its `generate` raises ReleasedError."""
+        """Give up an open request. Its `generate` raises ReleasedError."""
         self._send_abort(request_id)
         request, was_sent = self._open.release(request_id)
         self._events[request_id].put_nowait(ReleasedError(request, was_sent=was_sent))
 
     def give_up(self, message: str) -> None:
-        """Tell the client of every open request to come back."""
+        """End every open request with an error that asks its client to retry."""
         for request_id in self._open.end_all():
             self._events[request_id].put_nowait(PoolUnavailableError(message))
 
     async def abort(self, request_id: str) -> bool:
-        """End a request of any ingress; False when no such request is live."""
+        """Abort a request of any ingress. Return False if no such request is live."""
         if self._outgoing is None:
             raise PoolUnavailableError(AWAY)
         outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -218,7 +227,7 @@ class SchedulerClient:
                 outgoing.put_nowait(None)
 
     def _connected(self, endpoint: Address, outgoing: Outgoing) -> None:
-        """The coordinator has answered: everything open begins or goes on there."""
+        """Submit every open request to the coordinator, which has just answered."""
         self._endpoint, self._outgoing, self._told_hold_s = endpoint, outgoing, 0.0
         for request, was_sent in self._open.send_all():
             self._submit(request, resume=was_sent)
@@ -233,7 +242,10 @@ class SchedulerClient:
         self._aborts.clear()
 
     def _send(self, message: pb.GenerateUp) -> None:
-        """Without a stream nothing is lost: `_connected` submits whatever is open."""
+        """Send a message if there is a stream.
+
+        Without a stream nothing is lost, because `_connected` submits every open request.
+        """
         if self._outgoing is not None:
             self._outgoing.put_nowait(message)
 
@@ -241,7 +253,11 @@ class SchedulerClient:
         self._send(pb.GenerateUp(abort=public_pb.AbortRequest(request_id=request_id)))
 
     def _send_times(self) -> None:
-        """Once per request: the coordinator adds up, so that every ingress tells the same."""
+        """Send the times of this ingress, once per request.
+
+        The coordinator adds up the times of all ingresses, so that each of them reports the same
+        totals.
+        """
         if self._outgoing is not None:
             self._send(pb.GenerateUp(times=self.times.take()))
 

@@ -1,4 +1,4 @@
-"""Ends what sends over a network, without waiting for a collector that is away."""
+"""Send what is left when a process ends, without waiting for an unreachable collector."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable
 
 CLOSE_S = 3.0
-"""That the end of a process is held up at most."""
+"""Maximum time in seconds that exporters delay the end of a process."""
 
 
 async def close(send: Callable[[], object]) -> None:
-    """Let it send what is left, in a thread that nobody waits for any longer than that."""
+    """Run `send` in a daemon thread and wait for it for at most CLOSE_S."""
     ending = threading.Thread(target=send, daemon=True)
     ending.start()
     await asyncio.to_thread(ending.join, CLOSE_S)

@@ -1,6 +1,7 @@
-"""Which exporters the standard OTEL_* variables ask for, as far as the SDK leaves that to others.
+"""Choose the exporters that the standard OTEL_* variables ask for.
 
-Everything else of them (endpoint, headers, sampler, resource, batches) the SDK reads by itself.
+The SDK leaves this choice to others. It reads the remaining OTEL_* variables itself (endpoint,
+headers, sampler, resource, batches).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _INSTALL = install_command("otlp")
 
 
 class Signal(StrEnum):
-    """What is exported, as the variables spell it."""
+    """Kind of exported data, as the variables spell it."""
 
     TRACES = "TRACES"
     METRICS = "METRICS"
@@ -32,9 +33,10 @@ _KINDS: dict[Signal, type] = {Signal.TRACES: SpanExporter, Signal.METRICS: Metri
 
 
 def exporter_names(environment: Mapping[str, str], signal: Signal) -> tuple[str, ...]:
-    """By which packages offer them; none where nobody asked. An endpoint alone asks for OTLP.
+    """Return the names under which packages offer the requested exporters.
 
-    Raises InvalidRequestError for a protocol that there is no exporter for.
+    The result is empty if no exporter is requested. If only an endpoint is set, OTLP is requested.
+    Raises InvalidRequestError for a protocol without an exporter.
     """
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return ()
@@ -58,7 +60,7 @@ def _offered(name: str, environment: Mapping[str, str], signal: Signal) -> str:
 
 
 def check_exporters(environment: Mapping[str, str] = os.environ) -> None:
-    """Raises InvalidRequestError where something is asked for that cannot be exported."""
+    """Raises InvalidRequestError if a requested exporter is not available."""
     for signal in Signal:
         exporter_kinds(signal, environment)
 
@@ -68,12 +70,14 @@ def is_export_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def exporter_kinds(signal: Signal, environment: Mapping[str, str] = os.environ) -> list[Any]:
-    """Classes that need no arguments. Raises InvalidRequestError for one that is not installed."""
+    """Return the exporter classes; they need no arguments. Raises InvalidRequestError for one that
+    is not installed."""
     return [_load(name, signal) for name in exporter_names(environment, signal)]
 
 
 def _load(name: str, signal: Signal) -> Any:
-    """One that is no exporter, such as the port that `prometheus` opens, counts as not there."""
+    """Return the exporter class. A class that is not an exporter, such as the port that
+    `prometheus` opens, counts as not installed."""
     found = entry_points(group=f"opentelemetry_{signal.lower()}_exporter", name=name)
     for kind in (one.load() for one in found):
         if isinstance(kind, type) and issubclass(kind, _KINDS[signal]):

@@ -1,4 +1,4 @@
-"""A log record as one JSON object in one line, with the ids that join it to traces and answers."""
+"""Write a log record as one line of JSON, with the IDs that join it to traces and answers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from deployments.observability.process import ProcessName
 from deployments.observability.scope import current_scope
 
 _REQUEST_ID = "specdec_request_id"
-"""`request_id` is Serve's own id, which it sets on every record."""
+"""Record attribute of our request ID. Serve sets its own ID as `request_id` on every record."""
 _WORD = re.compile(r"[\w./:,+-]+", re.ASCII)
 
 
 def about(request_id: str) -> dict[str, str]:
-    """`extra` of a line about another request than the task works for."""
+    """Return `extra` for a log line about a request other than the one that the task works for."""
     return {_REQUEST_ID: request_id}
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What a line says in named values: `name=value` in text, members of the object in JSON."""
+    """Log message with named values: `name=value` in text, members of the object in JSON."""
 
     what: str
     """The message in JSON, the first word in text."""
@@ -40,13 +40,13 @@ class Fields:
 
 
 def _plain(value: str | int | float) -> str:
-    """Quoted where it could be read as more than one value, or as another line."""
+    """Return the value as text, quoted if it could be read as several values or as another line."""
     is_plain = not isinstance(value, str) or _WORD.fullmatch(value)
     return str(value) if is_plain else json.dumps(value)
 
 
 class JsonFormatter(logging.Formatter):
-    """Of one process."""
+    """Formats the log records of one process."""
 
     def __init__(self, process: ProcessName) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _ids(record: logging.LogRecord) -> dict[str, str]:
-    """Those that are known."""
+    """Return the known IDs of the record's trace, span and request."""
     ids: dict[str, str] = {}
     scope = current_scope()
     if scope is not None and scope.context.is_valid:

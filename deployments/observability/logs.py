@@ -1,7 +1,7 @@
-"""Where the lines of our own loggers go, and how those of a process are written.
+"""Set up our own loggers: where their lines go and how they are written.
 
-Without this Python drops what is below a warning. A Serve replica's lines go where Serve's go, the
-log file of the replica; every other process writes to its standard error, which Ray keeps.
+Without this, Python drops lines below a warning. A Serve replica's lines go to Serve's log file of
+the replica. Every other process writes to its standard error, which Ray keeps.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _TEXT = "%(levelname)s %(asctime)s %(name)s: %(message)s"
 
 
 class LogFormat(StrEnum):
-    """How a line of a log is written."""
+    """Format of a log line."""
 
     TEXT = "text"
     JSON = "json"
 
 
 def begin_logs(process: ProcessName, log_format: LogFormat) -> None:
-    """Of a process that is no Serve replica: INFO and above, to its standard error."""
+    """Log INFO and above to standard error, in a process that is not a Serve replica."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(_TEXT))
     _write([handler], process, log_format)
@@ -36,7 +36,7 @@ def begin_logs(process: ProcessName, log_format: LogFormat) -> None:
 def begin_replica_logs(
     process: ProcessName, log_format: LogFormat, *, tells_requests: bool = True
 ) -> None:
-    """Of a Serve replica, whose lines of Serve's are then written like ours."""
+    """Log to Serve's handlers, in a Serve replica. Serve's lines are then written like ours."""
     _write(logging.getLogger(_SERVE).handlers, process, log_format)
     if not tells_requests:
         logging.getLogger(REQUESTS).setLevel(logging.WARNING)
@@ -54,6 +54,6 @@ def _write(handlers: list[logging.Handler], process: ProcessName, log_format: Lo
 
 
 def _writer(handler: logging.Handler) -> logging.Handler:
-    """Behind the memory that Serve collects lines in."""
+    """Return the handler that writes. Serve may collect lines in memory in front of it."""
     target: logging.Handler | None = getattr(handler, "target", None)
     return handler if target is None else target

@@ -1,4 +1,4 @@
-"""How a process of the service names itself in spans and in log lines."""
+"""Role, ID and cell by which a process names itself in spans and in log lines."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from deployments.names import Part
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessName:
-    """One process."""
+    """Name of one process."""
 
     role: Part
     id: str
-    """Of the replica, or of the actor."""
+    """ID of the replica or of the actor."""
     cell: int | None = None
-    """None: it belongs to all."""
+    """Number of its cell. None if the process belongs to all cells."""

@@ -1,4 +1,4 @@
-"""Who a process says it is, to collectors of traces and of metrics alike."""
+"""Identify a process to collectors of traces and of metrics."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from deployments.observability.tracing import names
 from deployments.version import package_version
 
 SERVICE = "specdec"
-"""Unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES say another name."""
+"""Default service name. OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES override it."""
 
 
 def resource_of(process: ProcessName) -> Resource:
-    """All processes are of one service, each an instance of it."""
+    """Return the resource of the process. All processes are instances of one service."""
     own: dict[str, str | int] = {
         names.SERVICE_VERSION: package_version(),
         names.SERVICE_INSTANCE: process.id,
@@ -21,6 +21,6 @@ def resource_of(process: ProcessName) -> Resource:
     }
     if process.cell is not None:
         own[names.CELL] = process.cell
-    named = Resource.create(own)  # whatever OTEL_* say of other names
+    named = Resource.create(own)  # OTEL_* set the attributes with other names
     is_nameless = str(named.attributes[names.SERVICE_NAME]).startswith("unknown_service")
     return named.merge(Resource({names.SERVICE_NAME: SERVICE})) if is_nameless else named

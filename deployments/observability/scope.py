@@ -1,4 +1,4 @@
-"""What is known of the request that a task works for: its ids, for log lines, and its span.
+"""Scope of the request that a task works for: its IDs, for log lines, and its span.
 
 Serve gives every request a task of its own, so a scope is begun and never left.
 """
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class RequestScope:
-    """Of one request of a client, whatever its choices."""
+    """Scope of one client request, with all of its choices."""
 
     context: SpanContext = INVALID_SPAN_CONTEXT
-    """Of our span; where there is none, of the client's."""
+    """Context of our span. Without our span, context of the client's span."""
     span: RequestSpan | None = None
-    """None: the request is not traced."""
+    """Our span. None if the request is not traced."""
     request_id: str = ""
-    """Empty until it was checked."""
+    """Request ID. Empty until the request has been checked."""
 
 
 _scope: ContextVar[RequestScope | None] = ContextVar("specdec_request_scope", default=None)
@@ -37,11 +37,12 @@ def current_scope() -> RequestScope | None:
 
 
 def begin_scope(scope: RequestScope) -> None:
-    """For this task, and for tasks that it creates from now on."""
+    """Set the scope for this task, and for tasks that it creates from now on."""
     _scope.set(scope)
 
 
 def carried_trace() -> pb.TraceContext | None:
-    """For whoever works on the current request elsewhere; None: it is not traced."""
+    """Return the trace context of the current request, for processes that continue its work. None
+    if the request is not traced."""
     scope = _scope.get()
     return None if scope is None or scope.span is None else scope.span.carried

@@ -1,1 +1,1 @@
-"""What stands between Serve's proxies and their clients."""
+"""Code between Serve's proxies and their clients."""

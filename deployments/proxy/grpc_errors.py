@@ -1,7 +1,7 @@
-"""How a gRPC call ends that no ingress replica can end: UNAVAILABLE, and to send it again.
+"""Ends a gRPC call that no ingress replica can end, with UNAVAILABLE and a request to retry.
 
-By itself Serve's proxy says INTERNAL, with the name of an actor, where a replica died, and
-NOT_FOUND as long as it has just been started and knows of no application yet.
+Without this, Serve's proxy reports INTERNAL, with the name of an actor, if a replica died. It
+reports NOT_FOUND while it has just been started and knows no application yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from deployments.proxy.http_errors import DIED, STARTING
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 
 _WORDED = {
-    # So begins what Ray says of an actor that is dead or cannot be reached.
+    # Ray's message about an actor that is dead or cannot be reached begins like this.
     (grpc.StatusCode.INTERNAL, "The actor "): DIED,
     (grpc.StatusCode.NOT_FOUND, "Application metadata not set."): STARTING,
 }
@@ -26,8 +26,10 @@ _Handler = Callable[..., Any]
 
 
 def add_generation_service(servicer: Any, server: Any) -> None:
-    """Add GenerationService to `server`, the server of Serve's proxy, which replaces every method
-    by what its factory makes."""
+    """Add GenerationService to `server`, the server of Serve's proxy.
+
+    `server` replaces every method by what its factory makes.
+    """
     factory = server.service_handler_factory
     server.service_handler_factory = lambda **method: _ending_well(factory(**method))
     try:

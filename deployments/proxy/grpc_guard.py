@@ -1,8 +1,9 @@
 """Ends the gRPC streams of clients that do not read, as proxy/http_guard.py ends such connections.
 
-gRPC itself waits for ever with a message for which a client gives no room; that its machine answers
-pings says nothing. All that Python can do to a server's call is to send its status: whoever reads
-on finds it behind what had been sent. Until then its connection keeps one message.
+Without this, gRPC waits forever with a message for which a client gives no room. Answers to pings
+prove nothing about the client. Python can do no more to a server's call than send its status. A
+client that resumes reading finds the status after what had been sent. Until then its connection
+keeps one message.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ UNREAD_S = EdgeLimits().unread_s
 
 
 async def write_all(responses: AsyncGenerator[Any], context: Any) -> None:
-    """Write every response, unless one waits for its reader for too long. An empty one is not
-    written: an ingress sends it to pass on the trailers of an error (ingress/grpc_api.py)."""
+    """Write every response, unless one waits too long for its reader.
+
+    An empty response is not written. An ingress sends it to pass on the trailers of an error
+    (api/grpc/service.py).
+    """
     watch = Watchdog(UNREAD_S)
     try:
         async for response in responses:
@@ -47,7 +51,8 @@ async def write_all(responses: AsyncGenerator[Any], context: Any) -> None:
 
 
 async def _give_up(responses: AsyncGenerator[Any]) -> None:
-    """As if the client had left while it waited: of that alone Serve tells the ingress."""
+    """Act as if the client had left while it waited, which is all that Serve reports to the
+    ingress."""
     waiting = asyncio.ensure_future(_drop(responses))
     try:
         await asyncio.sleep(0)

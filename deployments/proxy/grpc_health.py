@@ -21,13 +21,13 @@ from specdec.v1 import generation_pb2 as pb
 SERVICE = pb.DESCRIPTOR.services_by_name["GenerationService"].full_name
 HEALTH = health.DESCRIPTOR.services_by_name["Health"].full_name
 SERVICES = ("", SERVICE)
-"""Names that have a health. "" is the whole server."""
+"""Names of services with a health status. "" is the whole server."""
 ANSWER_S = 3.0
 """Maximum wait for an ingress replica. Serve itself waits until there is one."""
 WATCH_S = 2.0
 """Time between two questions for one Watch."""
 _PROXY_HEALTH = "/ray.serve.RayServeAPIService/Healthz"
-"""Serve's own: UNAVAILABLE while the proxy is drained, or knows of no application yet."""
+"""Serve's own health: UNAVAILABLE while the proxy is drained, or knows no application yet."""
 
 _Status = health.HealthCheckResponse.ServingStatus
 _Handler = Callable[[Any, RayServegRPCContext], Awaitable[bytes]]
@@ -85,7 +85,7 @@ class HealthServicer:
             await asyncio.sleep(WATCH_S)
 
     async def _status(self, context: Any) -> _Status:
-        """Ends the call of a client that may not ask."""
+        """Return the status. Ends the call of a client that may not ask."""
         code, _ = await _answer(self._proxy_health, None, context)  # it reads no message
         is_leaving = self._leaving.has_left(is_healthy=code is grpc.StatusCode.OK)
         code, answer = await _answer(self._service_health, pb.HealthRequest(), context)
@@ -98,7 +98,7 @@ class HealthServicer:
 
 
 async def _answer(handler: _Handler, message: Any, context: Any) -> tuple[grpc.StatusCode, bytes]:
-    """How `handler` answers the client of `context`, whose call it does not end."""
+    """Return how `handler` answers the client of `context`, without ending the client's call."""
     own = RayServegRPCContext(context)
     try:
         answer = await asyncio.wait_for(handler(message, own), ANSWER_S)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from deployments.wire.endpoint import PING_OPTIONS
 
 _LONG_S = 3600
-"""Longer than a client waits: whoever gives up cancels."""
+"""Longer than a client waits, in seconds. A client that gives up cancels its call."""
 _MANY = 1_000_000
 _ALIVE_MS = 60_000
-"""A peer that is gone without a word is asked after this, and has a third of it to answer."""
+"""Milliseconds of silence after which a peer is pinged. It has a third of them to answer."""
 
 SERVER_OPTIONS = (
     ("grpc.server_max_unrequested_time_in_server", _LONG_S),
@@ -28,7 +28,10 @@ SERVER_OPTIONS = (
 
 
 def make_grpc_patient() -> None:
-    """For the servers that Serve makes in this process from now on: it has no setting for it."""
+    """Set the limits of the gRPC servers that Serve makes in this process from now on.
+
+    Serve has no setting for these limits.
+    """
     from ray.serve._private.constants import DEFAULT_GRPC_SERVER_OPTIONS
 
     known = {name for name, _ in DEFAULT_GRPC_SERVER_OPTIONS}

@@ -1,6 +1,6 @@
-"""Serve calls `guard` in each of its HTTP proxies before it listens.
+"""The hook that Serve calls in each of its HTTP proxies before it listens.
 
-RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names it; Serve has no other way to choose uvicorn's
+RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names `guard`. Serve has no other way to choose uvicorn's
 protocol, its limits or those of its gRPC server.
 """
 
@@ -21,13 +21,15 @@ from deployments.runtime.memory import keep_trimming
 _GUARDED = "deployments.proxy.http_guard:GuardedHttp"
 
 _tasks: list[asyncio.Task[None]] = []
-"""A loop keeps no task alive by itself."""
+"""References to tasks, because a loop keeps no task alive."""
 
 
 def guard() -> list[Middleware]:
-    """What this process serves from now on is guarded below the middleware, which sees a request
-    when its headers are whole; the middleware says where a replica died, and when this node's proxy
-    is about to go."""
+    """Guard what this process serves from now on. Return the middleware.
+
+    The guard acts below the middleware, which sees a request only when its headers are complete.
+    The middleware reports that a replica died, or that this node's proxy is about to go.
+    """
     make_grpc_patient()
     if AutoHTTPProtocol is HttpToolsProtocol:
         config.HTTP_PROTOCOLS["auto"] = _GUARDED

@@ -1,8 +1,7 @@
-"""How an HTTP answer ends that no ingress replica can end: 503 with Retry-After, or an error
-event.
+"""Ends an HTTP answer that no ingress replica can end: 503 with Retry-After, or an error event.
 
-By itself Serve's proxy answers 500 or cuts the connection where a replica died, and 404 as long as
-it has just been started and knows of no replica yet.
+Without this, Serve's proxy answers 500 or cuts the connection if a replica died. It answers 404
+while it has just been started and knows no replica yet.
 """
 
 from __future__ import annotations
@@ -65,7 +64,8 @@ class _Answer:
         await self._send(message)
 
     async def complete(self) -> None:
-        """Of any other body that has begun nothing can be said: its connection is cut."""
+        """End an incomplete answer. Nothing can be added to another body that has begun, so it is
+        cut."""
         if self._is_complete:
             return
         if not self._has_begun:

@@ -1,6 +1,7 @@
-"""uvicorn's HTTP protocol with an end to clients that hold a connection and give or take nothing.
+"""uvicorn's HTTP protocol with limits for clients that hold a connection but send or read nothing.
 
-uvicorn itself waits for ever for a header, a body or a reader, and keeps a header of any size.
+Without this, uvicorn waits forever for a header, a body or a reader, and keeps a header of any
+size.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ _TOO_LARGE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeLimits:
-    """Of one connection."""
+    """Limits of one connection."""
 
     head_s: float = 30.0
-    """From the connection's or the request's first moment to the end of its headers."""
+    """Seconds from the first moment of the connection or the request to the end of its headers."""
     body_s: float = 60.0
-    """From there to the end of the body."""
+    """Seconds from there to the end of the body."""
     unread_s: float = 60.0
-    """An answer that waits for its reader, without any progress."""
+    """Seconds that an answer waits for its reader, without any progress."""
     max_head_bytes: int = 64 * 1024
 
 
 class GuardedHttp(HttpToolsProtocol):
-    """A connection that is given up when its client is; its request is cancelled with it."""
+    """A connection that is closed when its client exceeds a limit. Its request is cancelled too."""
 
     limits: ClassVar[EdgeLimits] = EdgeLimits()
 
@@ -91,17 +92,18 @@ class GuardedHttp(HttpToolsProtocol):
         self._sending.begin(self.limits.head_s, self._close)
 
     def _await_reader(self) -> None:
-        """What is written reaches its reader in time, or the connection ends without it."""
+        """Abort the connection unless what is written reaches its reader in time."""
         self._reading.begin(self.limits.unread_s, self.transport.abort)
 
     def _close(self) -> None:
-        """When what is written has been read, for which there is a time too."""
+        """Close the connection when what is written has been read, for which there is a limit
+        too."""
         self.transport.close()
         self._await_reader()
 
 
 class _Patience:
-    """One timer, which the latest beginning sets."""
+    """One timer, which the latest call of `begin` sets."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -1,7 +1,7 @@
-"""`/ready` of a proxy that Serve drains: the proxy's own state counts too.
+"""`/ready` of a proxy that Serve drains, for which the proxy's own state counts too.
 
 Serve drains a proxy when its node has lost its last replica, as in every redeploy. The proxy serves
-for a while, then it is gone, and the ingress that answers `/ready` through it is on another node.
+for a while, then it is gone. The ingress that answers `/ready` through it is on another node.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 READY = "/ready"
 _HEALTH = "/-/healthz"
-"""Serve's: 503 while the proxy is drained, or knows of no application yet."""
+"""Serve's own health: 503 while the proxy is drained, or knows no application yet."""
 STAYS_READY_S = 5.0
-"""As another node's proxy becomes ready when this one is drained: it has so long to be seen. Less
-than RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S, by what lists of endpoints take."""
+"""Seconds that a drained proxy stays ready, in which another node's ready proxy must be seen.
+
+That proxy becomes ready when this one is drained. The time is shorter than
+RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S, by what lists of endpoints take.
+"""
 
 
 class Leaving:
-    """Whether a drained proxy has been ready for long enough."""
+    """Decides whether a drained proxy has been ready for long enough."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._leaves_at: float | None = None
-        """None: it stays."""
+        """Time from which the proxy counts as not ready. None: the proxy stays."""
 
     def has_left(self, *, is_healthy: bool) -> bool:
         """Return whether the proxy counts as not ready. `is_healthy`: its own health now."""
@@ -56,7 +59,7 @@ class Readiness:
         return self._leaving.has_left(is_healthy=await self._health(scope) == 200)
 
     async def _health(self, scope: Scope) -> int:
-        """The status of Serve's own route."""
+        """Return the status of Serve's own route."""
         statuses: list[int] = []
 
         async def receive() -> Message:

@@ -1,4 +1,4 @@
-"""How much of its GPU a replica may take."""
+"""The share of its GPU that a replica may take."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from specdec_core.messages import Role
 
 
 def memory_share(config: ServiceConfig, role: Role, device: torch.device) -> float:
-    """What is said, or a part of 0.9 that leaves room for all who may be there: each process finds
-    its own from the models' files, without seeing the others."""
+    """Return the configured share, or a part of 0.9 that leaves room for all replicas on the GPU.
+
+    Each process computes its own part from the models' files, without seeing the other processes.
+    """
     if config.gpu_memory_utilization is not None:
         return config.gpu_memory_utilization
     if device.type != "cuda" or not (config.target_num_gpus or config.draft_num_gpus):

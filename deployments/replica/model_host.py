@@ -29,7 +29,7 @@ class HostedModel:
     loaded: LoadedModel
     role: Role
     max_num_seqs: int
-    """Rows of a group, where nobody has said how many."""
+    """Rows of a group if the settings leave them open, otherwise 0."""
 
     def describe(self, replica_id: str, incarnation: int) -> ReplicaInfo:
         model = self.loaded.model
@@ -53,14 +53,17 @@ class HostedModel:
 
 
 def accelerator_name(device: torch.device) -> str:
-    """Of a GPU, whichever number a process knows it by. On a CPU processes run side by side."""
+    """Return a GPU's UUID, whichever number a process knows the GPU by.
+
+    Empty on a CPU, where processes run in parallel.
+    """
     if device.type != "cuda":
         return ""
     return str(torch.cuda.get_device_properties(device).uuid)
 
 
 def device_name(config: ServiceConfig, role: Role) -> str:
-    """A replica without a GPU of Ray's leaves those that it sees to others."""
+    """Return the device of a replica. Without a GPU from Ray, it leaves visible GPUs to others."""
     num_gpus = config.target_num_gpus if role is Role.TARGET else config.draft_num_gpus
     return config.device if num_gpus or config.device != "auto" else "cpu"
 
@@ -83,7 +86,7 @@ def host_model(
             revision=config.revision if is_target else config.draft_revision,
             max_model_len=config.max_model_len,
             kv_cache_tokens=config.kv_cache_tokens,
-            # Whatever a draft proposes, the target decides: it need not pay for equal bits.
+            # The target decides on every proposal, so a draft need not pay for equal bits.
             numerics=config.numerics if is_target else Numerics.FAST,
             enable_prefix_caching=config.enable_prefix_caching,
             enforce_eager=config.enforce_eager,

@@ -1,6 +1,6 @@
-"""Target and draft replicas: Serve places them, restarts them and asks for their health.
+"""Target and draft replicas, which Serve places, restarts and asks for their health.
 
-They take no Serve requests: work comes over the stream that they open to the coordinator. Classes
+They take no Serve requests. Work comes over the stream that they open to the coordinator. Classes
 are undecorated; app.py turns them into deployments.
 """
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 
 class _PoolReplica:
-    """One model in one process. torch runs in one thread, the loop stays free for health checks.
+    """One model in one process. torch runs in one thread, so the loop stays free for health checks.
 
-    Serve counts a replica as started when its first health check has passed, and that waits for the
-    model. The constructor does not: a controller that comes back from its own death ends every
-    replica whose constructor has not returned, and the model would be loaded twice.
+    Serve counts a replica as started when its first health check has passed, which waits for the
+    model. The constructor does not wait. A controller that restarts after its own death ends every
+    replica whose constructor has not returned. The model would then be loaded twice.
     """
 
     role: ClassVar[Role]
@@ -74,7 +74,7 @@ class _PoolReplica:
         return _Work(work, loop.create_task(work.run()))
 
     async def check_health(self) -> None:
-        """Raises when leases cannot be run, or not any more: Serve then replaces the replica."""
+        """Raise if leases cannot be run, or no longer. Serve then replaces the replica."""
         work = await asyncio.shield(self._starting)
         if work.loop.failure is not None:
             raise RuntimeError("running a lease failed") from work.loop.failure
@@ -87,7 +87,7 @@ class _PoolReplica:
         return os.getpid()
 
     async def __del__(self) -> None:
-        """Serve awaits this at a graceful stop: the sequences move before the process ends."""
+        """Move the sequences before the process ends. Serve awaits this at a graceful stop."""
         if not self._starting.cancel() and self._starting.exception() is None:
             begun = await self._num_begun()
             await self._starting.result().end(
@@ -96,7 +96,7 @@ class _PoolReplica:
         await self._tracing.close()
 
     async def _num_begun(self) -> int:
-        """Targets that have begun to load."""
+        """Return the number of targets that have begun to load."""
         return sum((await targets_begun(self._coordinator)).values())
 
     async def _has_begun_since(self, begun: int) -> bool:
@@ -104,7 +104,7 @@ class _PoolReplica:
 
 
 class _Work(NamedTuple):
-    """What a replica does once its model is loaded."""
+    """The work of a replica after its model is loaded."""
 
     loop: WorkLoop
     running: asyncio.Task[None]
@@ -125,16 +125,19 @@ def _load(config: ServiceConfig, role: Role, tell: Callable[[str], None]) -> Hos
 
 
 class TargetReplica(_PoolReplica):
-    """Scores proposals and chooses."""
+    """Scores proposals and chooses tokens."""
 
     role = Role.TARGET
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """What the pool says of the whole cell: drafts may be none, and take no requests either."""
+        """Return the scheduler's signals of the whole cell, also on behalf of the drafts.
+
+        A cell may have no drafts, and drafts take no requests either.
+        """
         return await signals_of(self._coordinator)
 
 
 class DraftReplica(_PoolReplica):
-    """Proposes."""
+    """Proposes tokens."""
 
     role = Role.DRAFT

@@ -1,5 +1,7 @@
-"""What a replica that starts is at, told over Ray's key-value store: Serve itself says no more than
-that it is starting, and a log lies on the replica's own node."""
+"""Reports the stage of each starting replica over Ray's key-value store.
+
+Serve itself reports only that a replica is starting, and logs stay on the replica's own node.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +14,23 @@ _NAMESPACE = b"specdec-start"
 
 
 def tell_stage(application: str, replica_id: str, stage: str) -> None:
-    """A word that does not arrive changes nothing."""
+    """Report a stage. A report that is lost changes nothing."""
     with contextlib.suppress(Exception):
         internal_kv._internal_kv_put(f"{application}/{replica_id}", stage, namespace=_NAMESPACE)
 
 
 def stages(application: str) -> list[str]:
-    """The last that each replica has told: `target: reading weights`, with their number where
-    several are as far."""
+    """Return the last stage that each replica reported, such as `target: reading weights`.
+
+    If several replicas are at the same stage, their number precedes it.
+    """
     keys = internal_kv._internal_kv_list(f"{application}/", namespace=_NAMESPACE)
     found = Counter(f"{_role(key)}: {_told(key)}" for key in keys)
     return [name if count == 1 else f"{count} x {name}" for name, count in sorted(found.items())]
 
 
 def forget_stages(application: str) -> None:
-    """Of replicas of an earlier start."""
+    """Delete the stages of replicas of an earlier start."""
     internal_kv._internal_kv_del(f"{application}/", del_by_prefix=True, namespace=_NAMESPACE)
 
 

@@ -1,10 +1,11 @@
-"""A replica's side of the Work stream: register, run leases in order, come back after errors.
+"""A replica's side of the Work stream: registers, runs leases in order, and recovers from errors.
 
-While a lease runs, the next is read and handed to the thread: it begins as the one before it ends,
-unless the coordinator has given it up by then.
-Whatever breaks, its sequences are dropped and the replica registers again under another
-incarnation: its whole state can be rebuilt from ids. No Ray here: how to find the coordinator is an
-argument.
+While a lease runs, the next one is read and handed to the thread. The next one begins when the
+lease before it ends, unless the coordinator has given it up by then.
+
+After any failure the replica drops its sequences and registers again under another incarnation. Its
+whole state can be rebuilt from token IDs. This file does not use Ray, because the way to find the
+coordinator is an argument.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _STUCK_TTLS = 10
-"""So many times a lease's time to live after it began, the thread that runs it is taken for stuck.
-The coordinator has given the lease up after the first."""
+"""Multiple of a lease's time to live after which the thread that runs the lease counts as stuck.
+
+The coordinator has given the lease up after one time to live.
+"""
 _LOOK_S = 1.0
-"""Between two looks whether who is about to leave is still awaited."""
+"""Seconds between two checks whether a leaving replica is still awaited."""
 
 
 async def _nobody() -> bool:
@@ -71,9 +74,10 @@ class _Executed(NamedTuple):
     lease: GroupLease
     result: GroupResult
     occupancy: Occupancy
-    """Behind it."""
+    """Occupancy after the lease."""
     began_s: float
-    """When the thread could begin with it: it was there, and the lease before was done."""
+    """Time from which the thread could run the lease: it had arrived, and the one before was
+    done."""
     traces: Sequence[pb.RowTrace]
 
 
@@ -92,8 +96,12 @@ class WorkLoop:
         clock: Callable[[], float] = time.perf_counter,
         draw: random.Random | None = None,
     ) -> None:
-        """`describe(incarnation)` says who registers; `resolve()` where the coordinator is, which
-        is given up after `silence_s`; None: SILENCE_S. `draw` makes incarnations and pauses."""
+        """Make the loop of one replica.
+
+        `describe(incarnation)` returns the registration, and `resolve()` the coordinator's address.
+        A coordinator is given up after `silence_s` seconds of silence; None means SILENCE_S. `draw`
+        makes incarnations and pauses.
+        """
         self.failure: BaseException | None = None
         self._runner = runner
         self._describe = describe
@@ -106,19 +114,21 @@ class WorkLoop:
         self._outgoing: Outgoing = asyncio.Queue()
         self._is_registered = False
         self._was_target = False
-        """Registered, ever: the next coordinator's clients may have nobody else."""
+        """Whether it was ever registered as a target. The next coordinator's clients may have no
+        other."""
         self._has_tried = False
-        """Its first stream is over: before that a coordinator's clients may wait for it."""
+        """Whether its first stream is over. Before that, a coordinator's clients may wait for
+        it."""
         self._asked_s: float | None = None
-        """When it asked first to leave."""
+        """Time at which it first asked to leave."""
         self._drained = asyncio.Event()
         self._failed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._free_s = 0.0
-        """When the last lease ended."""
+        """Time at which the last lease ended."""
         self._lives = StreamGeneration()
         self._stuck_at_s = float("inf")
-        """When the lease that runs has taken too long."""
+        """Time from which the running lease counts as stuck."""
 
     @property
     def is_registered(self) -> bool:
@@ -126,11 +136,11 @@ class WorkLoop:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the thread has been at one lease for so long that it will not come back."""
+        """Whether the thread has run one lease for so long that it will not return."""
         return self._clock() > self._stuck_at_s
 
     async def run(self) -> None:
-        """Serve stream after stream; returns when drained or when running a lease failed."""
+        """Serve one stream after another. Return when drained, or when running a lease failed."""
         backoff = Backoff(self._draw.uniform)
         while not self._drained.is_set() and self.failure is None:
             try:
@@ -144,14 +154,16 @@ class WorkLoop:
                 self._drained.set()
             if not self._drained.is_set():
                 await asyncio.sleep(backoff.next_wait_s())
-        self._drained.set()  # who asks it to leave need not wait
+        self._drained.set()  # callers of `drain` need not wait
 
     async def drain(
         self, timeout_s: float, is_awaited: Callable[[], Awaitable[bool]] = _nobody
     ) -> None:
-        """Ask for no more leases and wait until the sequences have moved, at most `timeout_s`; then
-        as long as a coordinator has it and `is_awaited` says that its successor loads.
-        Each coordinator that it registers with meanwhile is asked anew."""
+        """Ask for no more leases, and wait at most `timeout_s` until the sequences have moved.
+
+        Then wait as long as a coordinator has the replica and `is_awaited` says that its successor
+        loads. Each coordinator that the replica registers with meanwhile is asked again.
+        """
         if self._has_tried and not (self._is_registered or self._was_target):
             self._drained.set()
             return
@@ -247,15 +259,16 @@ class WorkLoop:
         )
 
     def _order(self, work: Callable[[], object]) -> None:
-        """Put it into the thread's queue, behind what was ordered before.
+        """Put work into the thread's queue, after all earlier work.
 
-        Once the loop has nothing else to do, and the next message is asked for: a thread that wakes
-        while the loop holds the interpreter goes to sleep again, and each time costs 0.1 ms.
+        This happens once the loop has nothing else to do and has asked for the next message. A
+        thread that wakes while the loop holds the interpreter goes to sleep again. Each time costs
+        0.1 ms.
         """
         self._loop.call_soon(self._executor.submit, self._unless_it_fails, work)
 
     def _unless_it_fails(self, work: Callable[[], object]) -> None:
-        """In the thread."""
+        """Run `work` in the thread, and report its failure to the loop."""
         try:
             work()
         except Exception:
@@ -270,7 +283,10 @@ class WorkLoop:
         life: int,
         outgoing: Outgoing,
     ) -> None:
-        """In the thread. Nobody waits for the answers to leases of an earlier life."""
+        """Run a lease in the thread, unless it belongs to an earlier stream generation.
+
+        The results of such leases are no longer awaited.
+        """
         if self._lives.is_void(life):
             return
         began_s = max(received_s, self._free_s)
@@ -284,7 +300,8 @@ class WorkLoop:
         self._tell(partial(self._answer, executed, outgoing))
 
     def _tell(self, call: Callable[[], object]) -> None:
-        """In the thread: `call` in the loop. One that is closed has nobody who waits."""
+        """From the thread, run `call` in the loop. If the loop is closed, nothing waits for the
+        call."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
 
@@ -299,7 +316,7 @@ class WorkLoop:
             self._spans.tell(executed.lease, executed.result, executed.traces, answer.held_s)
 
     def _run(self, call: Callable[[], T]) -> T:
-        """In the thread. After a failure nothing is run."""
+        """Run `call` in the thread. After a failure nothing is run."""
         if self.failure is not None:
             raise self.failure
         try:

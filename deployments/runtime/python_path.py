@@ -1,4 +1,4 @@
-"""Where processes that this one starts find what it imports, installed or not."""
+"""The import path for processes that this process starts, whether packages are installed or not."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import sys
 
 
 def python_path() -> str:
-    """As PYTHONPATH has it."""
+    """Return `sys.path` in the form of PYTHONPATH."""
     return os.pathsep.join(dict.fromkeys(path for path in sys.path if path))

@@ -1,4 +1,4 @@
-"""When a load generator sends its requests: a function of rate, burstiness and seed alone."""
+"""Send times of a load generator's requests, as a function of rate, burstiness and seed alone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from itertools import accumulate
 
 
 def arrivals(num_requests: int, *, rate: float, burstiness: float, seed: int) -> list[float]:
-    """Seconds after the start, ascending, at which the requests are sent; `rate` is per second.
+    """Return the send times in seconds after the start, ascending; `rate` is per second.
 
-    The gaps are gamma-distributed: burstiness 1 is a Poisson process, below it requests come in
-    bursts, above it evenly, at infinity like a clock. The last request comes at num_requests / rate
-    whatever was drawn, as in vLLM, so that no seed makes a run faster than another one.
+    The gaps are gamma-distributed. Burstiness 1 is a Poisson process. Below 1 requests come in
+    bursts, above it evenly, and at infinity like a clock. The last request always comes at
+    num_requests / rate, as in vLLM, so that no seed makes a run faster than another one.
     """
     if math.isinf(rate):
         return [0.0] * num_requests
@@ -25,7 +25,7 @@ def arrivals(num_requests: int, *, rate: float, burstiness: float, seed: int) ->
 
 
 def _gap(rng: random.Random, burstiness: float) -> float:
-    """Of mean 1."""
+    """Draw a gap with mean 1."""
     if math.isinf(burstiness):
         return 1.0
     return rng.gammavariate(burstiness, 1.0 / burstiness)

@@ -1,5 +1,5 @@
-"""The ends of a simulated stream, in the shape that gRPC gives them: the stub and the servicer of
-the service run on these as they do on grpc.aio."""
+"""The ends of a simulated stream, with gRPC's interface. The stub and the servicer of the service
+run on these as they do on grpc.aio."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ class Caller(Process):
     network: Network
 
     def opened(self, stream: Stream) -> None:
-        """Called when it has opened a stream."""
+        """Called when the process has opened a stream."""
         raise NotImplementedError
 
     def gave_up(self, stream: Stream) -> None:
-        """Called when it takes the host's silence for the end of a stream."""
+        """Called when the process takes the host's silence for the end of a stream."""
         raise NotImplementedError
 
     def has_read(self, message: Any) -> None:
-        """Called when its code was handed a message of the host."""
+        """Called when the process's code has received a message of the host."""
 
     def written_with(self, message: Any) -> Iterable[Any]:
-        """Return what really is sent where its code has written `message`."""
+        """Return the messages that are really sent when the process's code has written
+        `message`."""
         return (message,)
 
 
 class Channel:
-    """What a stub needs of a grpc.aio.Channel. Leaving it ends its calls."""
+    """The part of grpc.aio.Channel that a stub needs. Leaving it ends its calls."""
 
     def __init__(self, client: Caller, server: Host) -> None:
         self._client = client
@@ -120,16 +121,16 @@ class _Call:
 
 
 class Server:
-    """What a servicer needs of a grpc.aio.Server, of one life of a process."""
+    """The part of grpc.aio.Server that a servicer needs, for one life of a process."""
 
     def __init__(self, *, wrote: Callable[[Stream, Any], None]) -> None:
-        """`wrote` hears of every message that a handler has written."""
+        """`wrote` is called with every message that a handler has written."""
         self._handlers: dict[str, Any] = {}
         self._wrote = wrote
         self._tasks: dict[Stream, asyncio.Task[None]] = {}
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """The older way to say the same."""
+        """Ignore gRPC's older way to register the same handlers."""
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
         self._handlers |= {f"/{service}/{name}": one for name, one in handlers.items()}

@@ -1,4 +1,4 @@
-"""Many seeds in a row: what was found, and what was never hit."""
+"""Runs many seeds in a row, and reports what was found and what never happened."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from deployments.simulation.trial import Trial
 from deployments.simulation.virtual_loop import leave_loops
 
 _YOUNGEST = 0
-"""The generation of objects that a world's are in: none has been looked at before."""
+"""Garbage collector generation that holds a world's objects. No earlier collection has seen
+them."""
 SEEDS_FOR_COVERAGE = 500
-"""From so many seeds on, everything that can happen must have happened."""
+"""Minimum number of seeds after which everything that can happen must have happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one seed."""
+    """Result of one seed."""
 
     seed: int
     violation: str | None
@@ -70,7 +71,7 @@ class Campaign:
 
     @property
     def never_hit(self) -> list[str]:
-        """Once enough seeds have run."""
+        """Kinds that never happened; empty until `SEEDS_FOR_COVERAGE` seeds have run."""
         if self.num_seeds < SEEDS_FOR_COVERAGE:
             return []
         return [
@@ -82,7 +83,7 @@ class Campaign:
 
     @property
     def never_foreseen(self) -> list[str]:
-        """Transitions that the table of transitions does not have."""
+        """Transitions that are not in the table of transitions."""
         return [f"transition {a} -> {b}" for a, b in self.transitions if (a, b) not in TRANSITIONS]
 
     @property
@@ -90,7 +91,8 @@ class Campaign:
         return not (self.violations or self.never_hit or self.never_foreseen)
 
     def report(self, seconds: float, cpu_seconds: float) -> dict[str, Any]:
-        """`cpu_seconds` leave out what other processes took of the core."""
+        """Return the report. `cpu_seconds` excludes the time that other processes took of the
+        core."""
         return {
             "num_seeds": self.num_seeds,
             "seconds": round(seconds, 3),
@@ -111,7 +113,8 @@ class Campaign:
 
 
 def run_seed(seed: int, *, traces: bool = False) -> Verdict:
-    """Any exception is a violation: the pool's own assertions are invariants, too."""
+    """Run one seed. Any exception is a violation, because the scheduler's own assertions are
+    invariants, too."""
     with _no_garbage_looked_for():
         verdict = _run_seed(seed, traces)
         with unheard():
@@ -140,7 +143,7 @@ def run_seeds(
     max_violations: int = 1,
     on_seed: Callable[[Campaign], None] = lambda campaign: None,
 ) -> Campaign:
-    """Stops at `max_violations`."""
+    """Run seeds in order; stop at `max_violations`."""
     campaign = Campaign()
     for seed in range(first_seed, first_seed + num_seeds):
         campaign.add(run_seed(seed))
@@ -151,14 +154,14 @@ def run_seeds(
 
 
 def replay(seed: int) -> Verdict:
-    """The same events once more, written down."""
+    """Run the seed once more, with a trace of the same events."""
     return run_seed(seed, traces=True)
 
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """Tasks that the world's end has left are closed where they stand as they are collected: what
-    they say to that concerns nobody."""
+    """Ignore what tasks report when they are collected after the world's end. Collecting a task
+    closes it where it stands."""
     hook = sys.unraisablehook
     sys.unraisablehook = lambda said: None
     try:
@@ -170,8 +173,9 @@ def unheard() -> Iterator[None]:
 
 @contextmanager
 def _no_garbage_looked_for() -> Iterator[None]:
-    """What is imported is never looked at, and what a world leaves only behind it: while it still
-    is in the processor's caches that takes a fifth of what it takes of thirty worlds at once."""
+    """Turn the garbage collector off while a world runs. Imported objects are never examined, and a
+    world's objects only after it has ended. While they are still in the processor's caches, that
+    takes a fifth of the time that it takes for thirty worlds at once."""
     was_enabled = gc.isenabled()
     gc.freeze()
     gc.disable()

@@ -1,4 +1,5 @@
-"""The same world without faults, charged with what steps and the coordinator cost: its capacity."""
+"""The simulated world without faults, charged with the cost of steps and coordinator, to measure
+its capacity."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from specdec_core.sampling_params import SamplingParams
 _VOCAB_SIZE = 50_000
 _BLOCK_SIZE = 16
 _HANDSHAKES_S = 0.05
-"""Replicas have registered by then, and requests come."""
+"""Virtual seconds by which replicas have registered; requests begin then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +39,11 @@ class Plant:
     pool: PoolConfig
     steps: StepCosts
     acceptance: float
-    """Chance that a drafted token is right once those before it are."""
+    """Chance that a drafted token is right if those before it are."""
     coordinator: CoordinatorCosts
     draft_share: float = 1.0
-    """Of an accelerator, of each draft: its steps take so many times longer."""
+    """Share of an accelerator that each draft has. Its steps take 1 / `draft_share` times as
+    long."""
     is_colocated: bool = False
     """Draft i runs on the accelerator of target i."""
 
@@ -56,7 +58,7 @@ class Job:
 
 @dataclass(eq=False, slots=True)
 class Answer:
-    """When one request's tokens came."""
+    """Times at which one request's tokens came."""
 
     job: Job
     sent_at: float
@@ -67,15 +69,15 @@ class Answer:
 
 @dataclass(eq=False, slots=True)
 class CellRun:
-    """What one cell did."""
+    """Measurements of one cell."""
 
     seconds: float
-    """That were measured."""
+    """Virtual seconds measured."""
     num_tokens: int = 0
     answers: list[Answer] = field(default_factory=list)
-    """Of requests that have ended."""
+    """Answers of requests that have ended."""
     target_busy: list[float] = field(default_factory=list)
-    """Shares of the time."""
+    """Share of the time that each target is busy."""
     draft_busy: list[float] = field(default_factory=list)
     coordinator_busy: float = 0.0
     num_refused: int = 0
@@ -85,7 +87,7 @@ class Cell:
     """Runs one cell for some virtual time."""
 
     def __init__(self, plant: Plant, seed: int, num_positions: int) -> None:
-        """`num_positions`: of KV, of each replica."""
+        """`num_positions` is the size of each replica's KV cache, in positions."""
         self._plant = plant
         self._num_positions = num_positions
         self._random = Random(seed)
@@ -108,13 +110,13 @@ class Cell:
         self._num_sent = 0
 
     def run_open(self, jobs: Iterable[tuple[float, Job]], seconds: float) -> CellRun:
-        """Requests come when they come."""
+        """Run for `seconds`; each request is sent at its given time."""
         for time, job in jobs:
             self._timeline.at(_HANDSHAKES_S + time, partial(self._send, job, None))
         return self._run_for(0.0, seconds)
 
     def run_closed(self, jobs: list[Job], warm_up_s: float, seconds: float) -> CellRun:
-        """So many clients; each sends its job again as soon as it was answered."""
+        """Run one client per job. Each sends its job again as soon as it is answered."""
         for place, job in enumerate(jobs):
             # Apart, so that they do not stay in step for ever.
             job_now = replace(job, output_len=1 + place * job.output_len // len(jobs))
@@ -173,7 +175,7 @@ class Cell:
             process.busy_s = 0.0
 
     def _send(self, job: Job, again: Job | None) -> None:
-        """`again`: what the client sends when this was answered."""
+        """Send a request. `again` is the job that the client sends after the answer."""
         seed = self._num_sent
         self._num_sent += 1
         request = Request(
@@ -204,7 +206,7 @@ class Cell:
 
 @dataclass(eq=False, slots=True)
 class _LoadClient:
-    """Counts tokens and times."""
+    """Client that counts tokens and times."""
 
     request: Request
     answer: Answer
@@ -219,7 +221,7 @@ class _LoadClient:
 
 
 def run_cells(cells: list[CellRun]) -> dict[str, Any]:
-    """The figures of all cells together; times in milliseconds."""
+    """Return the figures of all cells together; times in milliseconds."""
     answers = [answer for cell in cells for answer in cell.answers]
     ttft = sorted(1e3 * (a.first_at - a.sent_at) for a in answers if a.first_at is not None)
     tpot = sorted(

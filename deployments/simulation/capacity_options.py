@@ -18,12 +18,13 @@ from specdec_core.errors import InvalidRequestError
 
 _WINDOW_PER_ROW = 3
 _ENDLESS = 1_000_000
-"""Nobody is refused and no lease expires: the load is what is asked about."""
+"""Queue limit and lease lifetime that no run reaches. No request is refused and no lease expires,
+because only the load matters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityOptions:
-    """simulate_capacity_command.py says what each means."""
+    """Flags of the command; capacity_command.py describes each."""
 
     verify_ms: str
     draft_ms: str
@@ -65,11 +66,11 @@ class CapacityOptions:
 
     @property
     def num_clients(self) -> int:
-        """Of all cells."""
+        """Number of clients of all cells together."""
         return self.concurrency or self.targets * self.batch_size
 
     def plant(self, cell: int) -> Plant:
-        """The cell's share of the replicas."""
+        """Return the cell's configuration, with its share of the replicas."""
         method = SpecMethod.DRAFT_MODEL if self.drafts or self.recommend else SpecMethod.NONE
         speculation = SpeculationConfig(
             method=method, num_draft_tokens=self.spec_tokens, k_policy=self.spec_policy
@@ -98,12 +99,12 @@ class CapacityOptions:
 
 
 def share_of(count: int, num_shares: int, place: int) -> int:
-    """Shares that differ by one at most."""
+    """Return the size of share `place`; shares differ by at most one."""
     return count // num_shares + (place < count % num_shares)
 
 
 def run(options: CapacityOptions) -> dict[str, Any]:
-    """The report, as it is written."""
+    """Return the report, in the form that is written to the output file."""
     if options.recommend:
         return {"layouts": _compare(options)}
     if options.request_rate is None and options.trace_file is None:
@@ -144,7 +145,7 @@ def _timed_jobs(options: CapacityOptions) -> list[TimedJob]:
 
 
 def _compare(options: CapacityOptions) -> list[dict[str, Any]]:
-    """All layouts serve the same clients with the same number of accelerators."""
+    """Compare layouts that serve the same clients with the same number of accelerators."""
     num_devices = options.targets + options.drafts
     num_clients = options.concurrency or num_devices * options.batch_size
 

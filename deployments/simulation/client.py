@@ -23,14 +23,15 @@ class Outcome(StrEnum):
     QUEUE_FULL = "queue_full"
     INVALID = "invalid"
     UNAVAILABLE = "unavailable"
-    """The coordinator was away for too long, or other targets than those that began it are left."""
+    """The coordinator was away for too long, or the only targets left differ from those that began
+    it."""
     ROW_FAILED = "row_failed"
     TIMED_OUT = "timed_out"
     INGRESS_GONE = "ingress_gone"
 
 
 class Client:
-    """Hears one request to its end, over one connection or more."""
+    """Receives one request's events to its end, over one connection or more."""
 
     def __init__(self, request: Request, is_invalid: bool, now: Callable[[], float]) -> None:
         self.request = request
@@ -40,15 +41,16 @@ class Client:
         self.first_at: float | None = None
         self.ended_at: float | None = None
         self.may_fail = False
-        """One of its rows was made to fail."""
+        """True if one of its rows was made to fail."""
         self.meets_foreign = False
-        """A target of other bits offered itself meanwhile: it may have been alone for a moment."""
+        """True if a target with another fingerprint registered meanwhile; for a moment it may have
+        been the only target."""
         self.scripts: list[Script] = []
-        """What it may be answered: plain decoding, by the fingerprint of the targets."""
+        """Permitted answers: plain decoding, one per fingerprint of the targets."""
         self.comes_back = False
-        """When its connection breaks it brings back what it has."""
+        """True if the client resumes with its tokens when its connection breaks."""
         self._num_heard = 0
-        """Tokens, over its present connection."""
+        """Number of tokens received over its present connection."""
         self._num_connections = 1
         self._is_invalid = is_invalid
         self._now = now
@@ -62,14 +64,14 @@ class Client:
             self._finish(tuple(self.tokens), event.finish_reason)
 
     def cut(self) -> None:
-        """Its ingress has died."""
+        """End the request, or prepare to resume it, because its ingress has died."""
         if self.comes_back:
             self.comes_back = False
         else:
             self._end(Outcome.INGRESS_GONE)
 
     def resume(self, brought: tuple[int, ...]) -> None:
-        """Ask once more, with these ids as those that it has."""
+        """Send the request again, with `brought` as the token IDs received so far."""
         name = f"{self.request.request_id.partition('+')[0]}+{self._num_connections}"
         self.request = replace(self.request, request_id=name, resume_token_ids=brought)
         self.began_at = self._now()
@@ -77,13 +79,15 @@ class Client:
         self._num_heard = 0
 
     def wrong_for(self, token_id: int, vocab_size: int) -> int:
-        """Another id, which does not end the answer: that would be found before it is asked."""
+        """Return another ID that does not end the answer. An ID that ends it would be found before
+        the service is asked."""
         stops = self.request.params.stop_token_ids
         others = [(token_id + step) % vocab_size for step in range(1, vocab_size)]
         return next(other for other in others if other not in stops)
 
     def _take(self, part: TokenEvent) -> None:
-        """What it has must come once more as it was, what it lacks as plain decoding has it."""
+        """Check an event. Tokens that the client brought back must come again unchanged. All others
+        must be those of plain decoding."""
         if part.index != self._num_heard:
             raise self._violation("e", f"hears of place {part.index} at {self._num_heard}")
         self._num_heard += len(part.token_ids)
@@ -121,12 +125,12 @@ class Client:
 
     @property
     def _meets_others(self) -> bool:
-        """Targets of other bits than those that began its answer."""
+        """True if targets have another fingerprint than those that began its answer."""
         return len(self.scripts) > 1 or self.meets_foreign
 
     @property
     def _may_disagree(self) -> bool:
-        """What it brought back may be found to be another request's."""
+        """True if the service may find that the tokens brought back belong to another request."""
         brought = self.request.resume_token_ids
         return bool(brought) and (brought != tuple(self.tokens) or self._meets_others)
 
@@ -156,4 +160,4 @@ class Client:
 
 
 _AWAY = (AWAY, NO_TARGET)
-"""What an ingress says that gives up."""
+"""Messages of an ingress that gives up."""

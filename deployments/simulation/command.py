@@ -118,7 +118,7 @@ def _show(report: dict[str, Any]) -> None:
 
 
 def _show_violation(seed: int, violation: str | None) -> None:
-    """With the end of its trace: the same events happen again."""
+    """Print the violation and the end of its trace, from a replay of the same events."""
     from deployments.simulation.campaign import replay
 
     console = Console(soft_wrap=True)

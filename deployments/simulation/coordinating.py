@@ -24,33 +24,33 @@ from specdec_core.messages import GroupResult
 from specdec_core.scheduler import Scheduler
 
 _STEP_S = 0.000001
-"""Of a turn of a loop whose work costs nothing, or is charged."""
+"""Seconds per event-loop iteration if its work costs nothing, or is charged separately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorCosts:
-    """Seconds of the coordinator's one core; all 0: it is as fast as wanted."""
+    """Seconds of the coordinator's one core. All 0 means that it is arbitrarily fast."""
 
     message_s: float = 0.0
-    """A lease and its result, beside their rows."""
+    """Cost of a lease and its result, without their rows."""
     row_s: float = 0.0
     event_s: float = 0.0
-    """One request's news to its ingress."""
+    """Cost of an event of one request to its ingress."""
 
 
 class Inspector(Watcher, Protocol):
-    """Who watches. Raises Violation."""
+    """Observer of one coordinator. Its methods raise Violation."""
 
     def began(self) -> None:
-        """A life of the coordinator, which knows of nothing yet."""
+        """A life of the coordinator begins, without any requests or replicas."""
         ...
 
     def aborted(self, request_id: str) -> None:
-        """An ingress has ended a request."""
+        """An ingress has aborted a request."""
         ...
 
     def told(self, news: pb.GenerateDown) -> None:
-        """An ingress is told its news."""
+        """A message with events was written to an ingress."""
         ...
 
     def sent(self, stream: Stream) -> None:
@@ -58,16 +58,16 @@ class Inspector(Watcher, Protocol):
         ...
 
     def answered(self, replica: ConnectedReplica, result: GroupResult) -> None:
-        """A replica's answer was read, and not passed on yet."""
+        """A replica's result was read, and is not passed on yet."""
         ...
 
     def decided(self, driver: SchedulerDriver) -> None:
-        """The pool has decided, and its orders wait to be written."""
+        """The scheduler has decided, and its commands wait to be written."""
         ...
 
 
 class CoordinatorProcess(Host):
-    """One life after the other, each with an epoch and a pool of its own."""
+    """A coordinator that may live several times, each time with a new epoch and scheduler."""
 
     def __init__(
         self,

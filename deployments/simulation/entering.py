@@ -1,4 +1,4 @@
-"""An ingress as a process: the service's pool client, and a task for each client of its own."""
+"""An ingress as a process: the service's scheduler client, and one task per client."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class IngressProcess(Peer):
         self.listeners: dict[str, Listener] = {}
         self.takes_requests = True
         self.num_divergences = 0
-        """Of earlier lives."""
+        """Divergences found in earlier lives."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._resume_timeout_s = resume_timeout_s
 
     @property
     def is_connected(self) -> bool:
-        """The coordinator has answered, too."""
+        """Return True if the coordinator has also answered."""
         return self.is_up and self.pool.state is not None and super().is_connected
 
     @property
@@ -58,7 +58,7 @@ class IngressProcess(Peer):
         self.loop.create_task(self.pool.run())
 
     def crash(self) -> None:
-        """Every connection of its clients breaks."""
+        """Break every connection of the ingress's clients."""
         super().crash()
         self.num_divergences += self.pool.num_divergences
         self._tasks.clear()
@@ -71,11 +71,11 @@ class IngressProcess(Peer):
         self.at(self.timeline.now, partial(self._begin, listener))
 
     def stop_taking(self) -> None:
-        """Nothing is routed here any more."""
+        """Stop routing requests to this ingress."""
         self.takes_requests = False
 
     def cancel(self, request_id: str) -> None:
-        """The client has gone."""
+        """Abort the request of a client that has gone."""
         if self.listeners.pop(request_id, None) is not None:
             self.at(self.timeline.now, partial(self._cancel, request_id))
 

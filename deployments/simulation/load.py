@@ -14,14 +14,14 @@ TimedJob = tuple[float, Job]
 
 
 def drawn(rate: float, burstiness: float, seconds: float, job: Job, *, seed: int) -> list[TimedJob]:
-    """Requests for so many seconds; their lengths spread evenly around those of `job`."""
+    """Return the requests of `seconds`. Their lengths are spread evenly around those of `job`."""
     random = Random(seed)
     times = arrivals(max(round(rate * seconds), 1), rate=rate, burstiness=burstiness, seed=seed)
     return [(time, spread(job, random)) for time in times]
 
 
 def spread(job: Job, random: Random) -> Job:
-    """From half of each length to one and a half of it."""
+    """Return a job with lengths between half and one and a half of those of `job`."""
     return Job(
         max(1, round(job.prompt_len * random.uniform(0.5, 1.5))),
         max(1, round(job.output_len * random.uniform(0.5, 1.5))),
@@ -29,7 +29,7 @@ def spread(job: Job, random: Random) -> Job:
 
 
 def read_trace(path: Path) -> list[TimedJob]:
-    """Lines of {"time": seconds, "prompt_len": n, "output_len": n}."""
+    """Read a trace of JSON lines with the keys "time" (seconds), "prompt_len" and "output_len"."""
     jobs = []
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         try:
@@ -44,5 +44,6 @@ def read_trace(path: Path) -> list[TimedJob]:
 
 
 def deal(jobs: list[TimedJob], num_cells: int) -> list[list[TimedJob]]:
-    """In turns, as ingresses that ask for the less loaded of two cells do on the whole."""
+    """Deal the jobs to the cells in turn. On the whole, ingresses that ask for the less loaded of
+    two cells do the same."""
     return [jobs[place::num_cells] for place in range(num_cells)]

@@ -1,7 +1,7 @@
 """A replica without a model: slots and leases as in specdec_core.worker.replica, over token hashes.
 
-A test holds the two together. Each slot keeps the hashes of all its prefixes, so that what its KV
-came from is known at every position, and the salt of the request that it was opened for.
+A test checks that both behave alike. Each slot keeps the hashes of all its prefixes and the salt of
+the request that it was opened for. The origin of its KV is therefore known at every position.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from specdec_core.messages import (
 )
 
 LeaseKey = tuple[int, str, int]
-"""Epoch, replica, lease."""
+"""Epoch, replica ID and lease ID."""
 
 
 def key_of(lease: GroupLease | GroupResult) -> LeaseKey:
-    """Of a lease, and of its answer."""
+    """Return the key of a lease or of its result."""
     return lease.epoch, lease.replica_id, lease.lease_id
 
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """The prefix hashes of what is cached, and whose it is."""
+    """The prefix hashes of the cached tokens, with the seed and salt of their request."""
 
     seed: int
     salt: int
@@ -50,7 +50,7 @@ _SHARES = 1000
 
 
 class ModelReplica:
-    """Runs leases of one role. Counts its blocks by itself."""
+    """Runs leases of one role. Keeps its own count of its free blocks."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class ModelReplica:
         *,
         not_ready: float = 0.0,
     ) -> None:
-        """A draft guesses what targets of the fingerprint `taught_by` choose. `not_ready` is the
-        share of a target's rows that wait for their grammar."""
+        """A draft guesses the choices of targets with the fingerprint `taught_by`. `not_ready` is
+        the share of a target's rows that wait for their grammar."""
         self.info = info
         self.slots: dict[int, Slot] = {}
         self.num_free_blocks = info.num_blocks
-        """Counted as blocks are taken and given back, as the real one does."""
+        """Free blocks, counted as they are taken and given back, as the real replica does."""
         self.failing: set[int] = set()
         """Sequences whose next row fails."""
         self._agreement = agreement
@@ -92,7 +92,8 @@ class ModelReplica:
         self.num_free_blocks = self.info.num_blocks
 
     def lose(self, sequence_id: int, kept: int) -> None:
-        """A slot forgets what is behind `kept` positions; all of itself where none is kept."""
+        """Make a slot forget everything after `kept` positions, or the whole slot if `kept` is
+        0."""
         if kept:
             self._cut(self.slots[sequence_id], kept)
         else:
@@ -144,7 +145,8 @@ class ModelReplica:
         return None
 
     def _is_left_out(self, lease_id: int, sequence_id: int) -> bool:
-        """Not drawn: the world's other draws stay as they are."""
+        """Return True if the row is not ready. This is a hash, not a draw, so that the world's
+        other draws stay as they are."""
         if self.info.role is not _TARGET or not self._not_ready:
             return False
         (mixed,) = hashes_behind(EMPTY_HASH + lease_id, (sequence_id,))

@@ -1,7 +1,7 @@
-"""Streams between processes: each direction keeps its order, no two streams keep any.
+"""Streams between processes. Each direction of a stream keeps its order; two streams keep none.
 
-Messages travel as the bytes that gRPC would send. A stream that is cut is noticed by its ends at
-different times; what was under way may still arrive, even behind the first messages of the stream
+Messages travel as the bytes that gRPC would send. The ends of a stream that is cut notice it at
+different times. Messages under way may still arrive, even after the first messages of the stream
 that replaces it.
 """
 
@@ -23,11 +23,11 @@ from deployments.wire.liveness import SILENCE_S
 from specdec.v1 import coordination_pb2 as pb
 
 _CLOSED_S = 0.004
-"""A closed stream is seen so soon."""
+"""Minimum seconds until the other end sees that a stream is closed."""
 _MOST_HALF_OPEN_S = 0.6
-"""A cut one may take an end so long to see."""
+"""Maximum seconds until an end sees that its stream was cut."""
 _WINDOW = 4
-"""Messages that a peer has not read before its direction of a stream is full."""
+"""Number of unread messages at which a direction of a stream is full."""
 
 Serialize = Callable[[Any], bytes]
 Parse = Callable[[bytes], Any]
@@ -35,12 +35,12 @@ Parse = Callable[[bytes], Any]
 
 @dataclass(eq=False, slots=True)
 class Delays:
-    """Seconds that a message travels."""
+    """Range of the seconds that a message travels."""
 
     least: float
     most: float
     factor: float = 1.0
-    """Of a network that is slow at present."""
+    """Multiplies the delays while the network is slow."""
 
 
 class Host(Process):
@@ -51,19 +51,19 @@ class Host(Process):
 
 
 class Direction:
-    """What one end writes and the other one reads, in order."""
+    """One direction of a stream: messages that one end writes and the other one reads, in order."""
 
     def __init__(self, network: Network, sender: Process, receiver: Process) -> None:
         self.num_unread = 0
-        """Messages under way, or not yet read."""
+        """Number of messages under way, or not yet read."""
         self.loses = False
-        """Nothing that is written now arrives; it counts as unread for ever."""
+        """True if nothing that is written now arrives. Such a message counts as unread for ever."""
         self.on_lost: Callable[[], None] = _nothing
-        """Something was written that will not arrive."""
+        """Called when a message is written that will not arrive."""
         self.heard_at = receiver.ran_s
-        """How long its reader had run when it had a message last, or when the stream began."""
+        """The reader's running time when it last had a message, or when the stream began."""
         self._is_full = False
-        """Somebody waits for room."""
+        """True while the writer waits for room."""
         self._network = network
         self._sender = sender
         self._receiver = receiver
@@ -75,7 +75,7 @@ class Direction:
         self._room: asyncio.Future[None] | None = None
 
     async def write(self, payload: bytes) -> None:
-        """Waits while the stream is full, for ever where nobody reads."""
+        """Write a message; wait while the stream is full, for ever if no process reads it."""
         while self.num_unread >= _WINDOW:
             self._is_full = True
             self._room = self._sender.loop.create_future()
@@ -88,7 +88,7 @@ class Direction:
             self._receiver.at(self.next_arrival(), partial(self._arrive, payload))
 
     async def read(self) -> bytes | None:
-        """None at the end. Raises what ended it."""
+        """Return the next message; None at the end. Raises the error that ended the stream."""
         while not self._arrived:
             if self._is_over:
                 if self._error is not None:
@@ -103,29 +103,30 @@ class Direction:
         return self._arrived.popleft()
 
     def end_behind(self) -> None:
-        """Its sender has nothing more to say."""
+        """End the stream after what its sender has written."""
         if not self.loses:
             self._receiver.at(self.next_arrival(), self.end)
 
     def end(self, error: Exception | None = None) -> None:
-        """Its reader learns that nothing more comes behind what has arrived."""
+        """Let the reader learn that nothing more comes after what has arrived."""
         if not self._is_over:
             self._is_over, self._error = True, error
             self._wake()
 
     @property
     def is_awaited(self) -> bool:
-        """Its reader has dealt with what came, and waits."""
+        """Return True if the reader has handled what came, and waits."""
         return self._news is not None and not self._news.done()
 
     @property
     def waited_s(self) -> float:
-        """Since its reader had a message, or the stream began; as long as it ran."""
+        """Seconds since the reader had a message, or since the stream began. Only its running time
+        counts."""
         return self._receiver.ran_s - self.heard_at
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is under way, unread, or waits for room."""
+        """Return True if nothing is under way, unread, or waiting for room."""
         return not (self.num_unread or self._is_full)
 
     @property
@@ -155,7 +156,7 @@ class Direction:
 
 
 class Stream:
-    """One stream between two processes. The client has opened it."""
+    """One stream between two processes, opened by the client."""
 
     def __init__(self, network: Network, client: Process, server: Process, path: str) -> None:
         self.path = path
@@ -164,15 +165,16 @@ class Stream:
         self.up = Direction(network, client, server)
         self.down = Direction(network, server, client)
         self.loses_next = False
-        """The next news to the client that ends nothing is lost."""
+        """The next events to the client are lost, unless they end a request."""
         self.repeats_next = False
-        """The next news to the client comes twice."""
+        """The next events to the client arrive twice."""
         self.is_cut = False
         self.is_silent = False
-        """Nothing gets through, and nobody is told: who listens finds out."""
+        """True if no message gets through and neither end gets an error. Only an end that watches
+        for silence finds out."""
         self.is_client_open = self.is_server_open = True
         self.on_client_end: Callable[[], object] = _nothing
-        """The client learns that the server, or the way to it, is gone."""
+        """Called when the client learns that the server, or the way to it, is gone."""
         self.on_server_end: Callable[[], object] = _nothing
         self._network = network
 
@@ -183,12 +185,13 @@ class Stream:
 
     @property
     def is_of_replica(self) -> bool:
-        """Its server listens for silence; to an ingress it does not."""
+        """Return True for a replica's stream. Its server watches for silence; the server of an
+        ingress's stream does not."""
         return self.path.endswith("/Work")
 
     @property
     def is_over(self) -> bool:
-        """Both ends know it."""
+        """Return True if both ends know that the stream is over."""
         return not (self.is_client_open or self.is_server_open)
 
     async def write_up(self, message: Any, serialize: Serialize) -> None:
@@ -207,7 +210,8 @@ class Stream:
             await self.down.write(payload)
 
     def cut(self) -> None:
-        """The network fails: nothing new gets through, each end learns of it in its own time."""
+        """Let the network fail. Nothing new gets through, and each end learns of it in its own
+        time."""
         self.is_cut = True
         self._lose()
         now = self._network.now
@@ -217,8 +221,8 @@ class Stream:
         self.server.at(max(self.up.last_arrival, now + delays[1]), self._server_sees_end)
 
     def fall_silent(self, pinged_s: float | None = None) -> None:
-        """As when a machine is gone. `pinged_s`: so much later the server, which does not listen,
-        learns of it by a ping that nobody answers."""
+        """Drop all messages silently, as when a machine is gone. After `pinged_s`, the server,
+        which does not watch for silence, learns of it by an unanswered ping."""
         self.is_silent = True
         self._lose()
         self.up.on_lost = partial(self._not_acknowledged, self.client, self._client_sees_end)
@@ -227,7 +231,7 @@ class Stream:
             self.server.at(self._network.now + pinged_s, self._server_sees_end)
 
     def leave(self) -> None:
-        """The client closes the stream, or dies."""
+        """Close the stream on the client's side, because it is finished or has died."""
         if self.is_client_open:
             self.is_client_open = False
             self._network.ended(self)
@@ -236,7 +240,8 @@ class Stream:
                 self.server.at(time, self._server_sees_end)
 
     def close(self, error: Exception | None = None) -> None:
-        """The server closes the stream, or dies; what it wrote before still arrives."""
+        """Close the stream on the server's side, because it is finished or has died. Messages that
+        it wrote before still arrive."""
         if self.is_server_open:
             self.is_server_open = False
             self._network.ended(self)
@@ -245,7 +250,7 @@ class Stream:
                 self.client.at(time, partial(self._client_sees_end, error))
 
     def _not_acknowledged(self, writer: Process, sees_end: Callable[[], None]) -> None:
-        """The kernel of who writes gives the connection up (PROBE_OPTIONS in wire/endpoint.py)."""
+        """Let the writer's kernel give the connection up (PROBE_OPTIONS in wire/endpoint.py)."""
         writer.at(self._network.now + self._network.unacknowledged_s, sees_end)
 
     def _lose(self) -> None:
@@ -268,11 +273,12 @@ class Stream:
 
 
 def _nothing() -> None:
-    """Nobody waits for it yet."""
+    """Do nothing; default of the callbacks."""
 
 
 def _may_be_lost(message: Any) -> bool:
-    """Only what more news will follow: whoever waits for the last word waits for ever."""
+    """Return True if more events follow the message. Losing a request's last event would make its
+    client wait for ever."""
     if not isinstance(message, pb.GenerateDown) or message.HasField("state"):
         return False
     is_last = any(event.finish_reason or event.HasField("failure") for event in message.events)
@@ -280,7 +286,7 @@ def _may_be_lost(message: Any) -> bool:
 
 
 def refusal(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
-    """What a client's call raises that has ended so."""
+    """Return the error that a client's call raises after such an end."""
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)
 
 
@@ -289,7 +295,7 @@ def gone() -> grpc.aio.AioRpcError:
 
 
 class Network:
-    """Makes streams, and says how long messages take."""
+    """Creates streams, and draws the travel time of messages."""
 
     def __init__(self, timeline: Timeline, random: Random, delays: Delays, record: Record) -> None:
         self.random = random
@@ -297,9 +303,10 @@ class Network:
         self.delays = delays
         self.record = record
         self.unacknowledged_s = 3 * SILENCE_S
-        """After a write that nobody acknowledges. Longer than really: patience comes first."""
+        """Seconds after an unacknowledged write until the kernel gives up. Longer than in reality,
+        so that the silence limit is reached first."""
         self.streams: dict[Stream, None] = {}
-        """Those of which some end still knows."""
+        """Streams that are still open at an end at least."""
         self._timeline = timeline
 
     @property
@@ -307,25 +314,25 @@ class Network:
         return self._timeline.now
 
     def arrival(self) -> float:
-        """When a message arrives that is sent now."""
+        """Return the arrival time of a message that is sent now."""
         delays = self.delays
         spread = (delays.most - delays.least) * self._draw()
         return self._timeline.now + (delays.least + spread) * delays.factor
 
     def connect(self, client: Process, server: Host, path: str) -> Stream:
-        """A stream from `client`. `server.accept` hears of it."""
+        """Return a new stream from `client`. `server.accept` is called with it."""
         stream = Stream(self, client, server, path)
         self.streams[stream] = None
         server.at(stream.up.next_arrival(), partial(server.accept, stream))
         return stream
 
     def ended(self, stream: Stream) -> None:
-        """One more end of it knows."""
+        """Note that one more end knows that the stream is over."""
         if stream.is_over:
             self.streams.pop(stream, None)
 
     def died(self, process: Process) -> None:
-        """Its kernel closes what it had open."""
+        """Close the process's streams, as its kernel does when it dies."""
         for stream in [s for s in self.streams if process in (s.client, s.server)]:
             if stream.client is process:
                 stream.leave()

@@ -1,4 +1,5 @@
-"""A process that keeps one stream to the coordinator of its version, by the service's code."""
+"""A process that keeps one stream to the coordinator of its version, with the service's own
+code."""
 
 from __future__ import annotations
 
@@ -13,29 +14,29 @@ from deployments.simulation.timeline import Timeline
 from deployments.wire.liveness import SILENCE_S
 
 _STEP_S = 0.00002
-"""Of a turn of its loop."""
+"""Seconds per iteration of its event loop."""
 
 
 @dataclass(eq=False, slots=True)
 class Surroundings:
-    """What every process of one version of the service reaches."""
+    """Everything that the processes of one version of the service share."""
 
     timeline: Timeline
     network: Network
     random: Random
     coordinator: CoordinatorProcess
-    """That a new stream leads to."""
+    """The coordinator that a new stream leads to."""
     is_retiring: bool = False
-    """Another version takes its place: its processes were told to end."""
+    """True if another version takes over, and the processes of this one were told to end."""
     silence_s: float = SILENCE_S
-    """After which a peer is given up."""
+    """Seconds of silence after which a peer is given up."""
     fingerprint: str = ""
-    """Of its targets that start now."""
+    """Fingerprint of the targets that start from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAddress:
-    """Where a coordinator was found."""
+    """The address of a coordinator that was found."""
 
     client: Peer
     server: CoordinatorProcess
@@ -53,11 +54,11 @@ class Peer(Caller):
         self.world = world
         self.network = world.network
         self.stream: Stream | None = None
-        """The last one that it opened."""
+        """The last stream that the process opened."""
 
     @property
     def is_connected(self) -> bool:
-        """To the coordinator that a new stream leads to."""
+        """Return True if it is connected to the coordinator that a new stream leads to."""
         stream = self.stream
         return stream is not None and stream.is_open and stream.server is self.world.coordinator
 
@@ -67,7 +68,7 @@ class Peer(Caller):
         self.stream = None
 
     async def resolve(self) -> SimulatedAddress:
-        """Raises OSError while the coordinator is away."""
+        """Return the coordinator's address. Raises OSError while the coordinator is away."""
         coordinator = self.world.coordinator
         if not coordinator.is_up:
             raise ConnectionError("nobody listens")

@@ -1,4 +1,4 @@
-"""Ways to use a number of accelerators, and what each of them costs: does a draft device pay?"""
+"""Compares ways to use a number of accelerators by their cost: does a draft device pay?"""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from specdec_core.config import SpecMethod
 
 _SPARE_POSITIONS = 64
 _COORDINATOR_SHARE = 0.5
-"""Of its core that a coordinator shall need at most: beyond that, groups wait for it."""
+"""Maximum share of its core that a coordinator should need. Beyond it, batches wait for the
+coordinator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a number of accelerators is used for."""
+    """One way to use a number of accelerators."""
 
     name: str
     plant: Plant
@@ -27,12 +28,13 @@ class Layout:
     num_draft_devices: float
 
     def price(self, target_price: float, draft_price: float) -> float:
-        """Per hour."""
+        """Return the price per hour."""
         return self.num_target_devices * target_price + self.num_draft_devices * draft_price
 
 
 def layouts(plant: Plant, num_devices: int) -> Iterator[Layout]:
-    """Plain, colocated, every split into targets and drafts, and a draft on half a device."""
+    """Yield the layouts: no drafts, colocated, every split into targets and drafts, and a draft on
+    half a device."""
     none = replace(plant.pool.speculation, method=SpecMethod.NONE)
     plain = replace(
         plant, num_targets=num_devices, num_drafts=0, pool=replace(plant.pool, speculation=none)
@@ -52,7 +54,7 @@ def layouts(plant: Plant, num_devices: int) -> Iterator[Layout]:
 
 
 def num_positions(plant: Plant, job: Job) -> int:
-    """KV for a full window of the longest requests."""
+    """Return the KV positions for a full window of the longest requests."""
     longest = 2 * (job.prompt_len + job.output_len) + _SPARE_POSITIONS
     return plant.pool.window * longest
 
@@ -60,7 +62,7 @@ def num_positions(plant: Plant, job: Job) -> int:
 def measure_closed(
     plant: Plant, job: Job, concurrency: int, *, warm_up_s: float, seconds: float, seed: int
 ) -> dict[str, Any]:
-    """Figures of one cell that `concurrency` clients keep busy."""
+    """Return the figures of one cell that `concurrency` clients keep busy."""
     random = Random(seed)
     jobs = [spread(job, random) for _ in range(concurrency)]
     cell = Cell(plant, seed, num_positions(plant, job))
@@ -68,7 +70,8 @@ def measure_closed(
 
 
 def num_cells(coordinator_utilisation: float) -> int:
-    """That this load needs; where one coordinator is always busy, it is at least so many."""
+    """Return the number of cells that this load needs. If one coordinator is always busy, the true
+    number may be higher."""
     return max(1, ceil(coordinator_utilisation / _COORDINATOR_SHARE))
 
 
@@ -80,7 +83,7 @@ def compare(
     draft_price: float,
     on_layout: Callable[[str], None] = lambda name: None,
 ) -> list[dict[str, Any]]:
-    """One row per layout, the cheapest tokens first."""
+    """Return one row per layout, the cheapest tokens first."""
     rows = []
     for layout in layouts(plant, num_devices):
         figures = measure(layout.plant)

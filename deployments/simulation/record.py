@@ -1,4 +1,4 @@
-"""What happened in a world: counts of everything that can happen, and on demand a trace of it."""
+"""Counts of everything that can happen in a world, and on request a trace of it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from specdec_core.messages import GroupLease, LeaseRow, RowResult
 
 
 class Violation(AssertionError):  # noqa: N818
-    """Something that must never happen has."""
+    """An event that must never happen has happened."""
 
 
 class Record:
-    """Counts by kind; lines only where a trace is wanted."""
+    """Counts by kind, and trace lines if a trace is wanted."""
 
     def __init__(self, now: Callable[[], float], *, traces: bool) -> None:
         self.messages: Counter[str] = Counter()
@@ -42,7 +42,7 @@ class Record:
             self._write(line)
 
     def close(self) -> None:
-        """Its world is over, and need not be kept."""
+        """Release the world, which is over."""
         now = self._now()
         self._now = lambda: now
 
@@ -51,7 +51,7 @@ class Record:
 
 
 def kind_of(message: Any) -> str:
-    """What a message of any stream says."""
+    """Return the kind of a message of any stream."""
     if not isinstance(message, pb.GenerateDown):
         return message.WhichOneof("kind") or "beat"
     if message.events:
@@ -67,7 +67,7 @@ MESSAGE_KINDS = (
     *(f"WorkUp.{kind}" for kind in ("register", "result", "heartbeat", "reset_done", "drain")),
     *(f"WorkDown.{k}" for k in ("registered", "lease", "free", "reset", "drained", "beat")),
 )
-"""All but `pace`: no world holds news back."""
+"""All kinds of messages but `pace`, because no world holds events back."""
 
 
 def _text(message: Any) -> str:

@@ -19,16 +19,17 @@ from specdec_core.messages import GroupLease, GroupResult, Occupancy, ReplicaInf
 
 _KEPT_RESULTS = 64
 _DRAINS_S = 60.0
-"""At most: whoever ends it earlier does so from outside."""
+"""Maximum seconds of a drain. Faults that end it earlier do so from outside."""
 
 
 class SlotWatcher(Protocol):
-    """Raises Violation."""
+    """Observer of a replica's slots. Its methods raise Violation."""
 
     def executed(self, runner: ModelReplica, lease: GroupLease, result: GroupResult) -> None: ...
 
     def voided(self, leases: Iterable[LeaseKey]) -> None:
-        """A reset, or the end of their stream, was read behind them, and they have not begun."""
+        """The leases are void. They have not begun, and a reset or the end of their stream was read
+        after them."""
         ...
 
     def counted(self, runner: ModelReplica) -> None:
@@ -37,7 +38,7 @@ class SlotWatcher(Protocol):
 
 
 class ReplicaProcess(Peer):
-    """One replica: messages of its stream in order, one lease at a time."""
+    """One replica. It handles the messages of its stream in order, and one lease at a time."""
 
     def __init__(
         self,
@@ -49,8 +50,9 @@ class ReplicaProcess(Peer):
         accelerator: Accelerator | None = None,
         watcher: SlotWatcher | None = None,
     ) -> None:
-        """`repeats` is the share of results that are sent twice, and of leases that meet an answer
-        to their namesake of an earlier epoch. An `accelerator` may be another replica's, too."""
+        """`repeats` is the share of results that are sent twice. If it is not 0, a result of an
+        earlier epoch with the same lease ID is sent as well. Several replicas may share an
+        `accelerator`."""
         super().__init__(world, runner.info.replica_id)
         self.runner = runner
         self.slowness = 1.0
@@ -61,9 +63,9 @@ class ReplicaProcess(Peer):
         self.thread: VirtualThread
         self.work: WorkLoop
         self.garbles_next = False
-        """Its next answer with tokens says what no model can."""
+        """True if its next result with tokens shall contain an impossible token."""
         self.occupancies: dict[LeaseKey, Occupancy] = {}
-        """Behind every lease that it has run."""
+        """Occupancy after every lease that it has run."""
         self._repeats = repeats
         self._unbegun: dict[LeaseKey, None] = {}
         """Leases that were read on its present stream and have not begun."""
@@ -75,12 +77,12 @@ class ReplicaProcess(Peer):
 
     @property
     def is_connected(self) -> bool:
-        """The coordinator has taken it in, too."""
+        """Return True if the coordinator has also registered the replica."""
         return self.is_registered and super().is_connected
 
     @property
     def is_idle(self) -> bool:
-        """It has carried out everything that it was sent."""
+        """Return True if it has handled everything that it was sent."""
         stream = self.stream
         if stream is None or self.is_stopped or not (self.thread.is_idle and self.loop.is_idle):
             return False
@@ -176,7 +178,7 @@ class ReplicaProcess(Peer):
             yield message
 
     def _garbled(self, message: pb.WorkUp) -> pb.WorkUp:
-        """Its last token is none that the model has."""
+        """Return the result with a last token that the model does not have."""
         said = pb.WorkUp()
         said.CopyFrom(message)
         said.result.token_ids = message.result.token_ids[:-4] + pack_ids(
@@ -186,7 +188,7 @@ class ReplicaProcess(Peer):
 
 
 class _TimedRunner:
-    """What the work loop's thread runs: passes take their time."""
+    """Runner for the work loop's thread whose passes take virtual time."""
 
     def __init__(self, process: ReplicaProcess) -> None:
         self._process = process

@@ -1,7 +1,7 @@
 """A cell of the capacity world whose replicas come and go as the autoscaler decides.
 
-The signals, the meter and the decision are the service's own; what is modelled is that a replica
-takes some time to start.
+The signals, the meter and the decision are the service's own. Only the time that a replica takes to
+start is modelled.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from deployments.simulation.step_costs import Accelerator
 from specdec_core.messages import Role
 
 _TICK_S = 1.0
-"""Between two decisions."""
+"""Seconds between two decisions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """How a cell may grow and shrink."""
+    """Limits and thresholds for scaling a cell."""
 
     aims: Thresholds
     targets: Bounds
     drafts: Bounds
     start_s: float
-    """That a replica takes until it registers."""
+    """Seconds that a replica takes until it registers."""
 
 
 class ScaledCell(Cell):
-    """`plant` says how many replicas there are at the start."""
+    """A cell that scales. `plant` gives the number of replicas at the start."""
 
     def __init__(self, plant: Plant, scaling: Scaling, seed: int, num_positions: int) -> None:
         super().__init__(plant, seed, num_positions)
         self.changes: list[tuple[float, Change]] = []
         self.trace: list[dict[str, Any]] = []
-        """What each decision saw, fit for JSON lines."""
+        """Input of each decision, ready for JSON lines."""
         self._scaling = scaling
         self._meter = SignalMeter()
         self._memory = Memory()
@@ -54,7 +54,7 @@ class ScaledCell(Cell):
 
     @property
     def numbers(self) -> tuple[int, int]:
-        """Targets and drafts that there are to be."""
+        """Desired numbers of targets and drafts."""
         return self._wanted[Role.TARGET], self._wanted[Role.DRAFT]
 
     def _tick(self) -> None:
@@ -79,7 +79,8 @@ class ScaledCell(Cell):
             self._follow(role)
 
     def _follow(self, role: Role) -> None:
-        """Start what is missing; what is too much leaves, first of all what has not started."""
+        """Start missing replicas, or remove those in excess, beginning with those that have not
+        started."""
         staying = self._staying(role)
         missing = self._wanted[role] - len(staying) - self._starting[role]
         for _ in range(missing):
@@ -92,7 +93,7 @@ class ScaledCell(Cell):
             process.drain()
 
     def _staying(self, role: Role) -> list[ReplicaProcess]:
-        """Oldest first."""
+        """Return the replicas of `role` that stay, oldest first."""
         return [
             process
             for process in self._replicas

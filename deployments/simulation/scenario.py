@@ -1,4 +1,4 @@
-"""What a seed decides before its world begins: settings, replicas, requests."""
+"""Settings, replicas and requests that a seed draws before its world begins."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from specdec_core.sampling_params import SamplingParams
 VOCAB_SIZE = 13
 _VOCABULARY = range(VOCAB_SIZE)
 _DRAFT_TOKENS = (1, 2, 3, 4, CPU_DRAFT_TOKENS)
-"""Maximum K. The last is longer than most answers, and than a chunk of a prompt."""
+"""Values of the maximum K. The last is longer than most answers, and than a chunk of a prompt."""
 MAX_MODEL_LEN = 40
 LEASE_TTL_S = 0.5
 RESUME_TIMEOUT_S = 1.5
 ARRIVALS_S = 2.4
-"""Requests come within this."""
+"""Seconds within which all requests come."""
 NUM_REQUESTS = 40
 _IMPATIENT = 0.08
-"""Of the worlds: who hangs for long is given up there, and comes back."""
+"""Share of worlds with a short silence limit. In these a process that hangs for long is given up,
+and comes back."""
 FIRST_FINGERPRINT = "bits-1"
 _METHODS = (
     *[SpecMethod.DRAFT_MODEL] * 5,
@@ -53,11 +54,11 @@ class Scenario:
     numerics: Numerics
     audit_share: float
     verify_s: tuple[float, float]
-    """Of a target's pass: base, and per fed token."""
+    """Seconds of a target's pass: base, and per input token."""
     draft_s: float
-    """Of one draft step."""
+    """Seconds of one draft step."""
     silence_s: float
-    """After which a peer is given up."""
+    """Seconds of silence after which a peer is given up."""
 
     def replica(self, replica_id: str, role: Role, fingerprint: str) -> ReplicaInfo:
         is_target = role is Role.TARGET
@@ -116,7 +117,7 @@ def _pool(random: Random, group: int) -> PoolConfig:
 
 
 def draw_request(random: Random, number: int) -> tuple[Request, bool]:
-    """A request, and whether it is one that must be refused: too long, or of a foreign id."""
+    """Return a request, and whether it must be refused because it is too long."""
     is_invalid = random.random() < 0.03
     prompt = tuple(random.choices(_VOCABULARY, k=random.randint(1, 22)))
     max_tokens = MAX_MODEL_LEN if is_invalid else random.randint(1, 14)

@@ -1,4 +1,4 @@
-"""What a pass takes on an accelerator, as tables or lines say; and accelerators that are shared."""
+"""Durations of passes on an accelerator, as tables or lines, and accelerators that are shared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _LINE = re.compile(r"(\d+(?:\.\d+)?)\+(\d+(?:\.\d+)?)")
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
-    """Seconds by rows: between two points on the line through them, beyond the last as before."""
+    """Seconds by number of rows. Values are interpolated linearly between points, and extrapolated
+    beyond the last."""
 
     points: tuple[tuple[int, float], ...]
 
@@ -28,7 +29,8 @@ class StepTable:
 
 
 def parse_step_ms(text: str) -> StepTable:
-    """ "1:20,8:27,32:38" are rows and milliseconds, "20+0.6" is a base and so much per row."""
+    """Parse step times. `1:20,8:27,32:38` are rows and milliseconds; `20+0.6` is a base and the
+    time per row."""
     line = _LINE.fullmatch(text.strip())
     if line is not None:
         base, per_row = float(line[1]) / 1e3, float(line[2]) / 1e3
@@ -47,13 +49,15 @@ def parse_step_ms(text: str) -> StepTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCosts:
-    """Of both models. `verify` goes by fed tokens, `draft` is one step, by sequences."""
+    """Costs of both models. `verify` goes by input tokens, `draft` is one step and goes by
+    sequences."""
 
     verify: StepTable
     draft: StepTable
 
     def seconds(self, lease: GroupLease) -> float:
-        """A draft's first step feeds what it lacks, the others a token a sequence."""
+        """Return the duration of a lease. A draft's first step takes the tokens that it lacks, the
+        others one token per sequence."""
         num_fed = sum(len(row.new_ids) + len(row.proposal) for row in lease.rows)
         if lease.role is Role.TARGET:
             return self.verify.at(num_fed)
@@ -62,14 +66,14 @@ class StepCosts:
 
 
 class Accelerator:
-    """One device: whoever comes while it is busy waits."""
+    """One device. A pass that comes while it is busy waits."""
 
     def __init__(self, name: str = "") -> None:
-        """`name`: what its replicas call it; those of a shared one must."""
+        """`name` is the device name that its replicas report. A shared device must have one."""
         self.name = name
         self._free_at = 0.0
 
     def take(self, now: float, seconds: float) -> float:
-        """When a pass that is asked for now has ended."""
+        """Return the time at which a pass that is requested now ends."""
         self._free_at = max(self._free_at, now) + seconds
         return self._free_at

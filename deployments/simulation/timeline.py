@@ -1,4 +1,4 @@
-"""Virtual time, and processes that live in it: they compute, crash, stop and go on."""
+"""Virtual time, and processes that live in it: they compute, crash, stop and continue."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from deployments.simulation.virtual_loop import VirtualLoop
 Call = Callable[[], object]
 
 _NOW_AND_THEN = 8
-"""Events between two looks whether all is over."""
+"""Number of events between two checks of whether all is over."""
 
 
 class Timeline:
-    """What happens next: by time, and in the order of planning where times are equal. Turns of
-    processes that are ready at the same time come in any order."""
+    """Planned calls in order of time. Calls at the same time happen in the order of planning. Only
+    turns of processes that are ready at the same time come in random order."""
 
     def __init__(self, random: Random) -> None:
         self.now = 0.0
         self.clock: Callable[[], float] = partial(attrgetter("now"), self)
-        """Tells `now`, ten times a message."""
+        """Returns `now`. Called ten times per message."""
         self.num_run = 0
         self.failure: BaseException | None = None
-        """What some process has raised and nobody may raise: it ends the world."""
+        """First error that no process may raise; it ends the world."""
         self.draw = random.random
         self._planned: list[tuple[float, float, int, Call, Process | None, int]] = []
-        """With the process whose matter it is, and its life."""
+        """Planned calls, each with the process that it belongs to and that process's life."""
         self._num_planned = 0
 
     def at(self, time: float, call: Call, process: Process | None = None) -> None:
@@ -41,14 +41,14 @@ class Timeline:
         self._num_planned += 1
 
     def fail(self, error: BaseException) -> None:
-        """The first one counts."""
+        """End the world with `error`, unless an earlier error has ended it."""
         if self.failure is None:
             self.failure = error
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Around every check that the service's code calls: what it raises ends the world, whoever
-        catches it."""
+        """Wraps every check that the service's code calls. A violation ends the world, even if the
+        service catches it."""
         try:
             yield
         except Violation as violation:
@@ -56,7 +56,7 @@ class Timeline:
             raise
 
     def run_next(self) -> bool:
-        """Let the next thing happen; False when nothing is planned."""
+        """Let the next planned call happen. Return False when nothing is planned."""
         if not self._planned:
             return False
         self.now, _, _, call, process, life = heappop(self._planned)
@@ -73,8 +73,8 @@ class Timeline:
         return True
 
     def run_until(self, is_over: Callable[[], bool], deadline: float) -> bool:
-        """Let things happen until it is over, which is asked now and then; False when nothing is
-        planned, or `deadline` passes before."""
+        """Run planned calls until `is_over`, which is checked every few calls. Return False when
+        nothing is planned, or `deadline` passes first."""
         while not is_over():
             for _ in range(_NOW_AND_THEN):
                 if not self.run_next():
@@ -85,24 +85,25 @@ class Timeline:
 
 
 class Process:
-    """What is planned through it happens in this life of it alone, and not while it is stopped."""
+    """A process. Calls planned through it happen in its present life only, and not while it is
+    stopped."""
 
     def __init__(self, timeline: Timeline, name: str, step_s: float = 0.0) -> None:
-        """`step_s`: what a turn of its loop takes."""
+        """`step_s` is the duration of an iteration of its event loop, in seconds."""
         self.timeline = timeline
         self.name = name
         self.is_up = False
         self.is_stopped = False
         self.life = 0
         self.loop: VirtualLoop
-        """Of its present life."""
+        """Event loop of its present life."""
         self.busy_s = 0.0
-        """That its loop was charged for more than its turns."""
+        """Seconds that its loop was charged in addition to its iterations."""
         self.had_wrong_clock = False
         self.stood_s = 0.0
-        """That it was stopped."""
+        """Total seconds for which it was stopped."""
         self.missed: deque[Call] = deque()
-        """What came while it was stopped."""
+        """Calls that came while it was stopped."""
         self.graves: list[VirtualLoop] = []
         """Loops of earlier lives."""
         self._step_s = step_s
@@ -110,11 +111,11 @@ class Process:
         self._stopped_at = 0.0
         self._clock_rate = 1.0
         self._own_s = self._set_at = 0.0
-        """What its clock told when it was set, and when that was."""
+        """Reading of its own clock when the clock was last set, and the world's time of that."""
 
     @property
     def clock_rate(self) -> float:
-        """Seconds of its own clock in one of the world's."""
+        """Seconds of its own clock per second of the world's clock."""
         return self._clock_rate
 
     @clock_rate.setter
@@ -124,11 +125,11 @@ class Process:
 
     @property
     def ran_s(self) -> float:
-        """For how long it was not stopped, by the world's clock."""
+        """Seconds for which it was not stopped, by the world's clock."""
         return self.timeline.now - self.stood_s
 
     def clock(self) -> float:
-        """Its own."""
+        """Return the time of its own clock."""
         return self._own_s + (self.timeline.now - self._set_at) * self._clock_rate
 
     def at(self, time: float, call: Call) -> None:
@@ -137,11 +138,11 @@ class Process:
         timeline._num_planned += 1
 
     def after_own(self, delay: float, call: Call) -> None:
-        """So many seconds of its own clock from now."""
+        """Plan `call` after `delay` seconds of its own clock."""
         self.at(self.timeline.now + max(delay, 0.0) / self._clock_rate, call)
 
     def plan_turn(self, turn: Call) -> None:
-        """As soon as its core is free."""
+        """Plan a turn of its loop as soon as its core is free."""
         timeline = self.timeline
         time = max(timeline.now, self._free_at)
         self._free_at = time + self._step_s
@@ -150,20 +151,20 @@ class Process:
         timeline._num_planned += 1
 
     def spend(self, seconds: float) -> None:
-        """Charge work to its one core: its next turn waits for it."""
+        """Charge work to its one core; its next turn waits for it."""
         self._free_at = max(self._free_at, self.timeline.now) + seconds
         self.busy_s += seconds
 
     def from_thread(self, call: Call) -> None:
-        """`call` in the loop, as a thread of the process asks for it."""
+        """Run `call` in the loop, as a thread of the process asks for it."""
         call()
 
     def uncaught(self, error: BaseException) -> None:
-        """An error that nobody in the process has caught."""
+        """End the world with an error that the process has not caught."""
         self.timeline.fail(error)
 
     def start(self) -> None:
-        """A new life."""
+        """Start a new life."""
         assert not self.is_up, f"{self.name} is up already"
         self.is_up = True
         self.loop = VirtualLoop(self)  # type: ignore[abstract]  # as much of it as asyncio needs
@@ -171,11 +172,11 @@ class Process:
         self.main()
 
     def main(self) -> None:
-        """What the process does, in its loop."""
+        """Start the process's work in its loop."""
         raise NotImplementedError
 
     def crash(self) -> None:
-        """The process is gone, with everything that it had in mind."""
+        """End the process, and lose everything that it had in memory."""
         self.is_up = self.is_stopped = False
         self.life += 1
         self.missed.clear()
@@ -183,13 +184,13 @@ class Process:
         self.graves.append(self.loop)
 
     def stop(self) -> None:
-        """SIGSTOP: everything that comes waits."""
+        """Stop the process (SIGSTOP); everything that comes waits."""
         if not self.is_stopped:
             self._stopped_at = self.timeline.now
         self.is_stopped = True
 
     def go_on(self) -> None:
-        """SIGCONT: what came meanwhile happens now, in order."""
+        """Continue the process (SIGCONT). Calls that came meanwhile happen now, in order."""
         if self.is_stopped:
             self.stood_s += self.timeline.now - self._stopped_at
         self.is_stopped = False

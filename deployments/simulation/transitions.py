@@ -5,7 +5,7 @@ from __future__ import annotations
 from specdec_core.scheduler.sequence import SequenceStatus
 
 NEW = "new"
-"""Before the first decision that it is part of."""
+"""State of a sequence before the first decision that it is part of."""
 
 _AFTER: dict[str, str] = {
     NEW: "waiting ready proposed catching_up verifying",

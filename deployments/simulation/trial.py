@@ -1,4 +1,4 @@
-"""One seed: a world drawn from it, traffic and faults until all is quiet, what must then hold."""
+"""Runs one seed: draws a world, runs traffic and faults until all is quiet, then checks the end."""
 
 from __future__ import annotations
 
@@ -34,17 +34,20 @@ from specdec_core.messages import GroupLease, Role
 from specdec_core.request import Request
 
 _LONGEST_S = 60.0
-"""(h) Every request has ended by then: faults last for a few seconds."""
+"""(h) Maximum seconds until every request has ended; faults last for a few seconds."""
 _QUIET_S = 1.2
-"""So long after the last request nothing may be left; a silent replica is fenced meanwhile."""
+"""Seconds after the last request by which nothing may be left. A silent replica is fenced
+meanwhile."""
 _REPEATS = 0.03
 _NOT_READY = 0.1
 """Share of a target's rows that wait for their grammar, in worlds from `_FIRST_NOT_READY` on."""
 _FIRST_NOT_READY = 50
-"""The seeds before it find the seeded defects of tests/mutants: their worlds stay as they are."""
+"""The seeds before this one find the seeded defects of tests/mutants; their worlds must not
+change."""
 _STEP_S = 0.0001
-"""Of a turn of a coordinator's loop. It takes some turns to read an answer, to decide and to write
-a lease: in all what a real coordinator is busy with one for (docs/simulation.md)."""
+"""Seconds per iteration of a coordinator's loop. Reading an answer, deciding and writing a lease
+take some iterations. In all they take as long as a real coordinator is busy with one lease
+(docs/simulation.md)."""
 _FIRST_ARRIVAL_S = 0.05
 _CANCELLED = 0.08
 _SPOILT = 0.15
@@ -65,13 +68,13 @@ class Trial:
         self.replicas: dict[str, ReplicaProcess] = {}
         self.ingresses: list[IngressProcess] = []
         self.coordinators: list[CoordinatorProcess] = []
-        """Every one that ever was."""
+        """All coordinators, including those that have ended."""
         self.clients: dict[str, Client] = {}
         self._client_of_seed: dict[int, Client] = {}
         self._open: list[Client] = []
-        """All that may still wait: whether one does is asked behind every event."""
+        """Clients that may still wait. `_is_quiet` removes those that have ended."""
         self.healed_at = 0.0
-        """Every fault so far is over by then."""
+        """Time by which every fault so far is over."""
         self._num_replicas = self._num_ingresses = 0
         self._set_up(traces)
 
@@ -80,7 +83,7 @@ class Trial:
         return self.timeline.now
 
     def run(self) -> None:
-        """Raises Violation."""
+        """Run the world to its end. Raises Violation."""
         self._start()
         self._run_until(self._is_quiet, "requests wait")
         self._run_until(lambda: self._is_empty, "the pool still has work")
@@ -90,18 +93,18 @@ class Trial:
 
     @property
     def coordinator(self) -> CoordinatorProcess:
-        """That whoever comes now is led to."""
+        """The coordinator that new streams lead to."""
         return self.surroundings.coordinator
 
     def new_coordinator(self) -> CoordinatorProcess:
-        """Another process of the present version takes the place of the one before."""
+        """Replace the present coordinator with another process of the same version."""
         coordinator = self._make_coordinator()
         self.surroundings.coordinator = coordinator
         coordinator.start()
         return coordinator
 
     def new_version(self, fingerprint: str) -> None:
-        """A service beside those that there are."""
+        """Start another version of the service, next to those that run."""
         coordinator = self._make_coordinator()
         self.surroundings = Surroundings(
             self.timeline,
@@ -126,8 +129,8 @@ class Trial:
     def add_replica(
         self, role: Role, *, fingerprint: str = "", world: Surroundings | None = None
     ) -> ReplicaProcess:
-        """Start a new process, of the present version where no `world` is named; its id was never
-        used before."""
+        """Start a new process with an ID that was never used before. It belongs to the present
+        version unless `world` names another."""
         self._num_replicas += 1
         world = world or self.surroundings
         info = self.scenario.replica(
@@ -148,7 +151,7 @@ class Trial:
         return process
 
     def remove_replica(self, process: ReplicaProcess) -> None:
-        """It never comes back."""
+        """End a replica for good."""
         process.is_leaving = True
         if process.is_up:
             process.crash()
@@ -158,11 +161,11 @@ class Trial:
         return [p for p in self.replicas.values() if p.runner.info.role is role and p.is_up]
 
     def served_by(self, role: Role) -> list[ReplicaProcess]:
-        """Those of the present version."""
+        """Return the replicas of the present version."""
         return [p for p in self.of_role(role) if p.world is self.surroundings]
 
     def arrive(self) -> None:
-        """A client sends its request to some ingress."""
+        """Let a client send its request to some ingress."""
         request, is_invalid = draw_request(self.random, len(self.clients))
         client = Client(request, is_invalid, lambda: self.now)
         fingerprints = {FIRST_FINGERPRINT, self.surroundings.fingerprint}
@@ -187,8 +190,8 @@ class Trial:
             ingress.cancel(client.request.request_id)
 
     def come_back(self, client: Client) -> None:
-        """Its ingress is dead: go on at another with the ids that it has, one of them wrong in a
-        few."""
+        """Let a client whose ingress is dead resume at another one with its tokens. In a few cases
+        one of them is wrong."""
         able = [i for i in self.ingresses if i.takes_requests and i.is_up]
         if not able:
             self.come_back_later(client)
@@ -206,13 +209,13 @@ class Trial:
         self.later(self.random.uniform(*_COMES_BACK_S), partial(self.come_back, client))
 
     def new_fingerprint(self, fingerprint: str) -> None:
-        """Targets of the present version that start from now on have other bits."""
+        """Give the targets of the present version that start from now on another fingerprint."""
         self.surroundings.fingerprint = fingerprint
         for client in self.clients.values():
             client.scripts.append(Script(client.request, fingerprint, VOCAB_SIZE))
 
     def later(self, delay: float, call: Callable[[], object]) -> None:
-        """The end of a fault."""
+        """Plan a call that belongs to a fault, such as its end."""
         self.healed_at = max(self.healed_at, self.now + delay)
         self.timeline.at(self.now + delay, call)
 
@@ -269,7 +272,7 @@ class Trial:
         return base + per_token * sum(len(r.new_ids) + len(r.proposal) for r in lease.rows)
 
     def client_of(self, request: Request) -> Client:
-        """Of any attempt, and of the audit's replays: they go by their seeds."""
+        """Return the client of any attempt or audit replay, by its seed."""
         return self._client_of_seed[request.params.seed]
 
     def _scripts(self, request: Request) -> list[Script]:
@@ -294,7 +297,7 @@ class Trial:
         return not any(d.pool.has_work or d.auditor.num_pending for d in drivers)
 
     def _check_end(self) -> None:
-        """(g) Nothing is left of any request, nor of older versions."""
+        """(g) Check that nothing is left of any request, nor of older versions."""
         driver = self.coordinator.driver
         pool = driver.pool
         left: dict[str, object] = {

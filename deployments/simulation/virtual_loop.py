@@ -1,8 +1,8 @@
-"""An event loop on virtual time: one for each life of a simulated process.
+"""An event loop on virtual time, one for each life of a simulated process.
 
-asyncio's own tasks, queues and timers run on it as on any other. What is ready runs in turns, as in
-a real loop; a turn takes the process some virtual time, and meanwhile the next one fills. A crash
-drops the loop: no `finally` of its tasks runs, no peer is told goodbye.
+Tasks, queues and timers of asyncio run on it as on any other. Ready callbacks run in turns, as in a
+real loop. A turn takes the process some virtual time, in which the next turn fills. A crash drops
+the loop. No `finally` of its tasks runs then, and no peer receives a last message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Args = TypeVarTuple("Args")
 
 
 class LoopOwner(Protocol):
-    """The simulated process whose loop it is."""
+    """The simulated process that owns the loop."""
 
     def clock(self) -> float: ...
 
@@ -36,29 +36,30 @@ class LoopOwner(Protocol):
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    """Of one life of `process`."""
+    """The event loop of one life of `process`."""
 
     def __init__(self, process: LoopOwner) -> None:
         self.is_over = False
-        """Its process has died."""
+        """True if its process has died."""
         self._process = process
         self._ready: deque[asyncio.Handle] = deque()
         self._is_planned = False
         self._dead: set[asyncio.Task[Any]] = set()
-        """Tasks that a crash has left. Held until the world ends: who is collected is closed."""
+        """Tasks left by a crash. They are held until the world ends, because a collected task is
+        closed."""
 
     @property
     def is_idle(self) -> bool:
         return not self._ready
 
     def enter(self) -> None:
-        """From now on it is the running loop, until another one is or `leave_loops` is called."""
+        """Make this the running loop, until another one is or `leave_loops` is called."""
         if events._get_running_loop() is not self:
             events._set_running_loop(self)
             sys.set_asyncgen_hooks(finalizer=self._close_left)
 
     def drop(self) -> None:
-        """Nothing of it ever runs again."""
+        """Drop the loop; nothing of it ever runs again."""
         self.is_over = True
         self._dead = asyncio.all_tasks(self)
         self._ready.clear()
@@ -83,7 +84,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: *Args,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """In a thread of the process: when that is so far."""
+        """Schedule `callback`. In a call of the process's thread, it is scheduled when that call
+        ends."""
         handle = asyncio.Handle(callback, args, self, context)
         self._process.from_thread(lambda: self._add(handle))
         return handle
@@ -152,13 +154,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return self.is_over
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What nobody has caught, or heard of before it was collected."""
+        """End the world with an error that was not caught, or not retrieved before its task was
+        collected."""
         error = context.get("exception")
         if error is not None and not self.is_over:
             self._process.uncaught(error)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is skipped when its time comes."""
+        """Do nothing; the timer is skipped when its time comes."""
 
     def _add(self, handle: asyncio.Handle) -> None:
         if handle._cancelled:
@@ -169,7 +172,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._process.plan_turn(self._turn)
 
     def _turn(self) -> None:
-        """What is ready by now; what becomes ready meanwhile is the next turn's."""
+        """Run what is ready by now. Callbacks that become ready meanwhile belong to the next
+        turn."""
         ready = self._ready
         self.enter()
         for _ in range(len(ready)):
@@ -184,13 +188,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._is_planned = False
 
     def _close_left(self, generator: AsyncGenerator[Any]) -> None:
-        """An asynchronous generator that its loop has left is closed by a task, as asyncio does."""
+        """Close an asynchronous generator that its loop has left, by a task, as asyncio does."""
         if not self.is_over:
             self.call_soon(self.create_task, generator.aclose())
 
 
 def leave_loops() -> None:
-    """No loop runs any more."""
+    """Unset the running loop."""
     events._set_running_loop(None)
     sys.set_asyncgen_hooks(finalizer=None)
 

@@ -13,8 +13,8 @@ from deployments.simulation.timeline import Call, Process
 
 
 class VirtualThread(Executor):
-    """Of one life of `process`. A call is carried out when it begins; what it tells the loop comes
-    there when it ends."""
+    """The thread of one life of `process`. A call is carried out when it begins. Its messages to
+    the loop arrive when it ends."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -22,9 +22,9 @@ class VirtualThread(Executor):
         self._effects: list[Call] = []
         self._is_busy = False
         self.is_inside = False
-        """A call of the thread is being carried out."""
+        """True while a call of the thread is carried out."""
         self.now = 0.0
-        """How far that call is."""
+        """Virtual time that the call has reached."""
 
     @property
     def is_idle(self) -> bool:
@@ -35,18 +35,19 @@ class VirtualThread(Executor):
         return len(self._waiting)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """The future is nobody's: who waits is told by the call itself."""
+        """Queue a call. The returned future is never completed; the call itself reports its
+        result."""
         self._waiting.append(partial(fn, *args, **kwargs))
         if not self._is_busy:
             self._begin()
         return Future()
 
     def tell(self, call: Call) -> None:
-        """`call` happens when what is being carried out has ended."""
+        """Run `call` when the call being carried out has ended."""
         self._effects.append(call)
 
     def take(self, accelerator: Accelerator, seconds: float) -> None:
-        """What is being carried out is a pass of so many seconds."""
+        """Spend `seconds` on `accelerator` as a pass of the call being carried out."""
         self.now = accelerator.take(self.now, seconds)
 
     def _begin(self) -> None:

@@ -1,4 +1,4 @@
-"""The real pool, with somebody who sees every command and every result in the order they come."""
+"""The real scheduler, with a watcher that sees every command and every result in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specdec_core.scheduler import Command, Scheduler
 
 
 class Watcher(Protocol):
-    """Raises Violation."""
+    """Observer of a scheduler. Its methods raise Violation."""
 
     def added(self, request: Request, now: float) -> None:
         """An attempt of a request begins; an older one is over."""
@@ -21,7 +21,7 @@ class Watcher(Protocol):
     def commanded(self, pool: Scheduler, commands: list[Command], now: float) -> None: ...
 
     def gone(self, replica_id: str) -> None:
-        """The replica has been deregistered, or is about to register anew."""
+        """The replica has been deregistered, or is about to register again."""
         ...
 
     def forgot(self, replica_id: str) -> None:
@@ -31,12 +31,12 @@ class Watcher(Protocol):
     def result(
         self, pool: Scheduler, result: GroupResult, pass_on: Callable[[], None], now: float
     ) -> None:
-        """`pass_on` lets the pool have it."""
+        """A result has come. `pass_on` passes it to the scheduler."""
         ...
 
 
 class WatchedPool(Scheduler):
-    """Adds nothing to what the pool does."""
+    """A scheduler that reports to a watcher, and changes nothing else."""
 
     def __init__(self, config: PoolConfig, *, epoch: int, watcher: Watcher) -> None:
         super().__init__(config, epoch=epoch)

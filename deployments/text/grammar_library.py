@@ -33,7 +33,7 @@ _FULL_OVER_SHARED = 8
 def library_limits(limits: GrammarLimits, *, has_full_limits: bool) -> Any:
     """Return the library's own limits. Both kinds of matchers compile alike.
 
-    A matcher with the full limits has an answer wherever a shared one has: all sequences of a
+    A matcher with the full limits has an answer wherever a shared one has. All sequences of a
     shared one together have at most an eighth of the states.
     """
     more = _FULL_OVER_SHARED if has_full_limits else 1

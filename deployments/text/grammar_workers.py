@@ -1,4 +1,4 @@
-"""Where the work on grammars is done: in threads beside the one that runs passes, or at once."""
+"""Workers for grammars: threads apart from the one that runs passes, or the caller itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specdec_core.errors import InvalidRequestError
 _NUM_QUICK = 3
 _NUM_SLOW = 2
 _STACK_BYTES = 64 * 2**20
-"""Stack of a thread: what a grammar needs less than, if another process could read it with 8 MB."""
+"""Stack of a thread. A grammar that another process could read with 8 MB needs less."""
 
 Work = TypeVar("Work")
 

@@ -118,7 +118,7 @@ class Compiler:
         limits: GrammarLimits = DEFAULT_LIMITS,
         workers: Workers | None = None,
     ) -> None:
-        """`workers` do what may take long; None: the caller does."""
+        """`workers` do what may take long. If None, the caller does that."""
         self.workers: Workers = workers or AtOnce()
         self._factory = MatcherFactory(lambda: tokenizer_of(load_text()), limits)
         self._lexers: OrderedDict[GrammarSpec, Future[_SharedMatcher]] = OrderedDict()
@@ -156,7 +156,7 @@ class Compiler:
         raise self._factory.limits.refusal(reason, spec)
 
     def _lexer(self, spec: GrammarSpec) -> Future[_SharedMatcher]:
-        """The shared one, which is made anew once it has served for long."""
+        """Return the shared lexer, which is replaced once it has served for long."""
         lexer = self._lexers.pop(spec, None)
         if lexer is None or _is_worn(lexer):
             lexer = self.workers.submit(partial(self._shared, spec), is_slow=True)

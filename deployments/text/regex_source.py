@@ -24,8 +24,10 @@ warnings.filterwarnings("ignore", "Possible (nested set|set [a-z]+)", FutureWarn
 """Python's parser warns of notations that it may read otherwise one day."""
 
 MAX_REGEX_CHARS = 20_000
-"""Maximum length of an expression, and of all patterns of a JSON schema: reading takes Python's
-time, in which no other thread of the process runs."""
+"""Maximum length of an expression, and of all patterns of a JSON schema.
+
+Reading takes Python's time, in which no other thread of the process runs.
+"""
 MAX_REGEX_DEPTH = 100
 """Maximum nesting of groups."""
 
@@ -93,10 +95,10 @@ class _Dialect:
     """Notation for what depends on the use of an expression."""
 
     edge: str = ""
-    """What may come before and after a match."""
+    """Expression for what may come before and after a match."""
     dot: str = r"[^\n]"
     line_end: str = ""
-    """What may follow the anchor $."""
+    """Expression for what may follow the anchor $."""
     classes: Callable[[], Mapping[Any, tuple[str, str]]] = lambda: _ASCII
     knows_case: bool = True
 

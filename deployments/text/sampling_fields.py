@@ -8,9 +8,9 @@ from pydantic import BaseModel
 
 
 class SamplingFields(BaseModel):
-    """Names as in the OpenAI API and in vLLM; None: not named. Values are checked later.
+    """Names as in the OpenAI API and in vLLM. None: not named. Values are checked later.
 
-    `logprobs` is not among them: it is a number or, in a chat, a yes.
+    `logprobs` is not among them, because it is a number or, in a chat, a yes.
     """
 
     temperature: float | None = None
@@ -31,5 +31,5 @@ class SamplingFields(BaseModel):
 
     @property
     def named_sampling(self) -> dict[str, Any]:
-        """For `resolve_sampling`."""
+        """Return the parameters for `resolve_sampling`."""
         return {name: getattr(self, name) for name in SamplingFields.model_fields}

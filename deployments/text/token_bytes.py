@@ -11,18 +11,18 @@ _BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
 
 
 class Vocabulary(Protocol):
-    """What is used of `tokenizers.Tokenizer`."""
+    """The part of `tokenizers.Tokenizer` that is used."""
 
     @property
     def decoder(self) -> Any:
-        """None, or what describes itself as JSON when it is pickled."""
+        """None, or an object that describes itself as JSON when it is pickled."""
         ...
 
     def id_to_token(self, id: int) -> str | None: ...
 
 
 def token_bytes_of(vocabulary: Vocabulary) -> Callable[[int], bytes]:
-    """A function from id to bytes. An id that the tokenizer does not know has none."""
+    """Return a function from ID to bytes. An ID that the tokenizer does not know has none."""
     decoder = vocabulary.decoder
     steps = list(_flat(json.loads(decoder.__getstate__()))) if decoder is not None else []
     names = {step["type"] for step in steps}
@@ -69,7 +69,7 @@ _LETTERS = _letters()
 
 
 def _from_letters(piece: str) -> bytes:
-    """As the decoder does: a piece with any other letter stands for itself."""
+    """Return a piece's bytes as the decoder does. A piece with any other letter is its own text."""
     if all(letter in _LETTERS for letter in piece):
         return bytes(_LETTERS[letter] for letter in piece)
     return piece.encode()

@@ -1,8 +1,8 @@
-"""Text at the ingress: tokenizer, chat template, and what the model's files say of its limits.
+"""Text at the ingress: tokenizer, chat template, and the limits in the model's files.
 
 Reads tokenizer.json with the tokenizers library and renders the chat template with jinja2, as
-transformers does, because importing transformers imports torch: 245 MB in a process that needs
-none. A folder without tokenizer.json goes through transformers after all.
+transformers does. Importing transformers would import torch, which is 245 MB in a process that
+needs none. A folder without tokenizer.json goes through transformers after all.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Encoding(Protocol):
 
 
 class Backend(Vocabulary, Protocol):
-    """What is used of `tokenizers.Tokenizer`."""
+    """The part of `tokenizers.Tokenizer` that is used."""
 
     def encode(self, sequence: str, *, add_special_tokens: bool) -> Encoding: ...
 
@@ -89,12 +89,12 @@ class TextModel:
     backend: Backend
     template: ChatTemplate | None
     special_tokens: Mapping[str, str]
-    """By role (bos_token, eos_token ...), as chat templates use them."""
+    """Special tokens by role (bos_token, eos_token ...), as chat templates use them."""
     end_token_ids: frozenset[int]
     max_model_len: int
     longest_token_bytes: int
     token_bytes: Callable[[int], bytes]
-    """What an id stands for, special tokens included."""
+    """Bytes of a token ID, special tokens included."""
     hidden_tokens: Mapping[int, str] = field(default_factory=dict)
     """Text of the special tokens, which `decode` leaves out, by ID."""
     answers: Answers | None = None
@@ -106,7 +106,7 @@ class TextModel:
     max_template_seconds: float = MAX_TEMPLATE_SECONDS
     """Maximum CPU time for rendering a request's own template."""
     sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
-    """What the model's generation config says of sampling, by the names of SamplingParams."""
+    """Sampling values of the model's generation config, by the names of SamplingParams."""
 
     @property
     def vocab_size(self) -> int:
@@ -115,8 +115,11 @@ class TextModel:
     def encode(
         self, text: str, *, add_special_tokens: bool = True, param: str = "prompt"
     ) -> tuple[int, ...]:
-        """Ids of a raw prompt, with the special tokens that the tokenizer puts around it. `param`
-        is the field that it came in."""
+        """Return the IDs of a raw prompt, with the special tokens that the tokenizer puts around
+        it.
+
+        `param` is the field that it came in.
+        """
         self._refuse_hopeless(text, param)
         return tuple(self._encode(text, add_special_tokens))
 
@@ -129,13 +132,14 @@ class TextModel:
         return encoding.ids
 
     def encode_part(self, text: str) -> tuple[int, ...]:
-        """Ids of text that stands among other text."""
+        """Return the IDs of text that stands among other text."""
         return tuple(self.backend.encode(text, add_special_tokens=False).ids)
 
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
     ) -> tuple[int, ...]:
-        """Ids of a conversation. Raises InvalidRequestError for what the template refuses."""
+        """Return the IDs of a conversation. Raises InvalidRequestError for what the template
+        refuses."""
         options = options or ChatOptions()
         if self.control_tokens is not None:
             messages, options = self.control_tokens.guarded(messages, options)
@@ -177,7 +181,8 @@ class TextModel:
         return {**self.special_tokens, **asked}
 
     def check_ids(self, token_ids: Sequence[int], name: str) -> tuple[int, ...]:
-        """The ids, all of the vocabulary. Raises InvalidRequestError that begins with `name`."""
+        """Return the IDs, all of the vocabulary. Raises InvalidRequestError that begins with
+        `name`."""
         limit = self.vocab_size
         if token_ids and not (min(token_ids) >= 0 and max(token_ids) < limit):
             wrong = next(i for i in token_ids if not 0 <= i < limit)
@@ -190,14 +195,17 @@ class TextModel:
         return self.backend.decode(ids, skip_special_tokens=True)
 
     def decode_all(self, ids: Sequence[int]) -> str:
-        """With special tokens shown."""
+        """Return the text of the IDs, with special tokens shown."""
         if len(ids) < _LONG:
             return self.backend.decode(ids, skip_special_tokens=False)
         (text,) = self.backend.decode_batch([ids], skip_special_tokens=False)
         return text
 
     def _refuse_hopeless(self, text: str, param: str) -> None:
-        """Tokenizing megabytes takes seconds; their length alone may say that they never fit."""
+        """Refuse a text whose length alone shows that it never fits.
+
+        Tokenizing megabytes takes seconds.
+        """
         fewest = len(text.encode(errors="replace")) // self.longest_token_bytes
         if fewest >= self.max_model_len:
             raise ContextLengthError(
@@ -219,7 +227,7 @@ def load_text_model(
     tool_call_parser: str = AUTO,
     reasoning_parser: str = AUTO,
 ) -> TextModel:
-    """Read what lies beside the weights; the file `chat_template` wins over what lies there.
+    """Read the files next to the weights. The file `chat_template` wins over those.
 
     `tool_call_parser` and `reasoning_parser` name formats of answers; "auto" takes them from the
     model's files. Raises ModelNotSupportedError if a file or a name is not usable.

@@ -10,7 +10,7 @@ _LONGEST_S = 1.0
 
 
 class Backoff:
-    """Waits between attempts; jitter keeps a hundred replicas from returning in one instant."""
+    """Waits between attempts. Jitter keeps a hundred replicas from returning in one instant."""
 
     def __init__(self, uniform: Callable[[float, float], float] = random.uniform) -> None:
         self._wait_s = _FIRST_S

@@ -1,4 +1,4 @@
-"""Where a coordinator's server is, the token that opens it, and how one connects to it."""
+"""The address of a coordinator's server, its token, and the connection to it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ MESSAGE_OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
 )
-"""Groups and what a slow ingress has yet to read may exceed gRPC's default of 4 MiB. What a
-coordinator takes in is bounded (message_limits.py)."""
+"""Groups, and messages that a slow ingress has not read, may exceed gRPC's default of 4 MiB.
+
+message_limits.py bounds what a coordinator accepts.
+"""
 PROBE_OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
-"""A peer whose machine is gone closes nothing. With these the kernel gives up a connection whose
-bytes were not acknowledged for 10 s (TCP_USER_TIMEOUT), instead of after a quarter of an hour. The
-pings themselves were not seen to end anything with grpcio 1.85: a process that hangs is noticed by
-its heartbeats."""
+"""Options that detect a peer whose machine is gone, because such a machine closes nothing.
+
+With these the kernel gives up a connection whose bytes were not acknowledged for 10 s
+(TCP_USER_TIMEOUT). Without them it does so after a quarter of an hour. The pings themselves were
+not seen to end anything with grpcio 1.85. A process that hangs is noticed by its heartbeats.
+"""
 PING_OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
     # Without this, a client without calls may ping once in two hours.
@@ -36,19 +40,23 @@ TOKEN_KEY = "authorization"
 
 
 class Address(Protocol):
-    """The way to a coordinator, as its clients take it: gRPC, or a simulated network."""
+    """The way to a coordinator as its clients use it, through gRPC or a simulated network."""
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]: ...
 
     def channel(self) -> AbstractAsyncContextManager[Any]:
-        """What a stub is made of. Raises OSError where there is no way."""
+        """Return the channel for a stub. Raises OSError if there is no way."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Only who may talk to the coordinator's actor learns its token, a new one in every life."""
+    """A coordinator's address and token.
+
+    Only callers that may talk to the coordinator's actor learn the token, which is new in every
+    life of the actor.
+    """
 
     address: str
     token: str = field(repr=False)
@@ -60,7 +68,7 @@ class Endpoint:
         return ((TOKEN_KEY, self.token),)
 
     def channel(self) -> grpc.aio.Channel:
-        """A new one reads the TLS files again. Raises OSError where that fails."""
+        """Return a channel, which reads the TLS files again. Raises OSError if that fails."""
         options = (*MESSAGE_OPTIONS, *PROBE_OPTIONS)
         if self.tls is None:
             return grpc.aio.insecure_channel(self.address, options=options)

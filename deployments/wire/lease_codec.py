@@ -1,4 +1,4 @@
-"""Between core and wire, in pairs: registration, leases and results."""
+"""Conversions between core and wire, in pairs: registration, leases and results."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def register_from_pb(message: pb.Register) -> ReplicaInfo:
 
 
 def write_lease(message: pb.GroupLease, lease: GroupLease) -> None:
-    """Into an empty one that lies where it is sent from: see write_event."""
+    """Write a lease into an empty message, already in place for sending; see write_event."""
     message.lease_id = lease.lease_id
     message.epoch = lease.epoch
     message.role = _ROLES[lease.role]
@@ -110,7 +110,7 @@ def write_lease(message: pb.GroupLease, lease: GroupLease) -> None:
 
 
 def _write_rows(message: pb.GroupLease, rows: Sequence[LeaseRow]) -> None:
-    """By column, which takes less than a loop over the rows."""
+    """Write the rows by column, which takes less time than a loop over the rows."""
     sequence_ids, base_lens, base_hashes, new_ids, proposals, num_choices, num_scored, rules = zip(
         *rows, strict=True
     )
@@ -200,7 +200,7 @@ def occupancy_from_pb(message: pb.Occupancy) -> Occupancy:
 
 
 def write_result(message: pb.GroupResult, result: GroupResult) -> None:
-    """Into an empty one that lies where it is sent from: see write_event."""
+    """Write a result into an empty message, already in place for sending; see write_event."""
     shapes: list[int] = []
     token_ids: list[int] = []
     for row in result.rows:
@@ -227,18 +227,18 @@ def write_result(message: pb.GroupResult, result: GroupResult) -> None:
 
 
 class AnswerColumns(NamedTuple):
-    """The packed numbers of a GroupResult, a column of its rows each."""
+    """The packed numbers of a GroupResult, with one column per field of its rows."""
 
     statuses: tuple[int, ...]
     cached_lens: tuple[int, ...]
     nums_tokens: tuple[int, ...]
     nums_accepted: tuple[int, ...]
     token_ids: tuple[int, ...]
-    """Of all rows, behind each other."""
+    """Token IDs of all rows, one row after the other."""
 
 
 def unpack_answer(message: pb.GroupResult) -> AnswerColumns:
-    """Once, for all who look at them. Raises struct.error."""
+    """Unpack the columns once, for all who read them. Raises struct.error."""
     shapes = unpack_ids(message.shapes)
     statuses, cached_lens, nums_tokens, nums_accepted = (shapes[i::4] for i in range(4))
     return AnswerColumns(
@@ -247,7 +247,7 @@ def unpack_answer(message: pb.GroupResult) -> AnswerColumns:
 
 
 def result_from_pb(message: pb.GroupResult, columns: AnswerColumns, replica_id: str) -> GroupResult:
-    """`columns` are the message's. Raises ValueError or LookupError."""
+    """Return the result. `columns` are the message's. Raises ValueError or LookupError."""
     statuses, cached_lens, nums_tokens, nums_accepted, ids = columns
     ends = tuple(accumulate(nums_tokens))
     if nums_tokens and (min(nums_tokens) < 0 or ends[-1] > len(ids)):
@@ -272,7 +272,7 @@ def result_from_pb(message: pb.GroupResult, columns: AnswerColumns, replica_id: 
 
 
 def _with_reports(rows: Sequence[RowResult], message: pb.GroupResult) -> list[RowResult]:
-    """The same with what few groups have."""
+    """Return the rows with the reports that few groups have."""
     errors = {entry.row: entry.message for entry in message.errors}
     logprobs = {entry.row: logprobs_from_pb(entry.logprobs) for entry in message.logprobs}
     scored = {entry.row: logprobs_from_pb(entry.prompt_logprobs) for entry in message.logprobs}
@@ -293,6 +293,6 @@ def _fours(packed: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _check_range(start: int, middle: int, end: int, num_ids: int) -> None:
-    """Of a row's ids in the message's."""
+    """Check the position of a row's IDs within those of the message."""
     if not start <= middle <= end <= num_ids:
         raise ValueError(_TOO_FEW_IDS)

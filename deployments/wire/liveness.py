@@ -1,9 +1,11 @@
-"""How one end of a stream notices that the other one hangs: a stopped process closes nothing, so
-both ends of a coordinator's stream beat, and whoever hears nothing gives the other up.
+"""Detects that the other end of a stream hangs.
 
-A stream has one timer, however many messages it has: it costs each of them 0.2 us, where a timer of
-its own took 5. Time is counted in looks of that timer: who stood still himself has looked once, and
-reads what has come meanwhile before he looks again.
+A stopped process closes nothing. Both ends of a coordinator's stream therefore send heartbeats, and
+an end that receives nothing gives the other end up.
+
+A stream has one timer, however many messages it has. The timer costs each message 0.2 us, where a
+timer per message took 5 us. Time is counted in looks of that timer. A process that was itself
+paused has looked once, and reads what has arrived meanwhile before it looks again.
 """
 
 from __future__ import annotations
@@ -15,36 +17,39 @@ from typing import TypeVar
 
 HEARTBEAT_S = 1.0
 SILENCE_S = 10.0
-"""Ten missed beats. Whoever was wrongly given up pays with a replay."""
+"""Seconds of silence after which a peer is given up: ten missed heartbeats.
+
+A peer that was given up wrongly pays with a replay.
+"""
 LOOKS = 10
-"""Of a watch within the time that it allows."""
+"""Looks of a watchdog within the time that it allows."""
 
 T = TypeVar("T")
 
 
 class PeerTimeoutError(ConnectionError):
-    """The other end has said nothing for SILENCE_S."""
+    """The other end has sent nothing for SILENCE_S."""
 
 
 class Patience:
-    """Says when one of several waits has taken too long, counted in looks. No clock, no loop."""
+    """Decides when one of several waits has taken too long, counted in looks. No clock, no loop."""
 
     def __init__(self) -> None:
         self._is_waiting = False
         self._num_looks = 0
 
     def begin(self) -> None:
-        """The wait begins."""
+        """Begin a wait."""
         self._is_waiting = True
         self._num_looks = 0
 
     def pause(self) -> None:
-        """What was waited for has come."""
+        """End the wait, after what was waited for has come."""
         self._is_waiting = False
 
     def look(self) -> bool:
-        """Whether to give up: once for each wait. The first look may come right behind the
-        beginning."""
+        """Return whether to give up, once for each wait. The first look may come right after
+        `begin`."""
         self._num_looks += 1
         is_over = self._is_waiting and self._num_looks > LOOKS
         if is_over:
@@ -53,8 +58,10 @@ class Patience:
 
 
 class Watchdog(Patience):
-    """Cancels the task that made it when one of its waits takes `limit_s` of a loop that runs, and
-    at most a tenth more."""
+    """Cancels the task that made it if one of its waits takes `limit_s`, or at most a tenth more.
+
+    Time counts only while the loop runs.
+    """
 
     def __init__(self, limit_s: float) -> None:
         super().__init__()
@@ -69,7 +76,7 @@ class Watchdog(Patience):
         self._timer.end()
 
     def takes_back(self) -> bool:
-        """Whether the cancellation that has reached the task is the watch's, and nobody else's."""
+        """Return whether the cancellation that has reached the task is only the watchdog's."""
         return self._has_given_up and self._task.uncancel() <= self._num_cancelled
 
     def _look(self) -> None:
@@ -79,13 +86,18 @@ class Watchdog(Patience):
 
 
 def beat_s(silence_s: float | None = None) -> float:
-    """Between two beats for a peer that waits for so long; None: for SILENCE_S."""
+    """Return the seconds between two heartbeats for a peer that waits `silence_s`.
+
+    None: for a peer that waits SILENCE_S.
+    """
     return HEARTBEAT_S if silence_s is None else silence_s / LOOKS
 
 
 async def heard(messages: AsyncIterator[T], silence_s: float | None = None) -> AsyncGenerator[T]:
-    """`messages` until their end. Raises PeerTimeoutError after `silence_s`; None: after SILENCE_S.
-    What a message takes here is no silence."""
+    """Yield `messages` until their end. Raises PeerTimeoutError after `silence_s` of silence.
+
+    None: after SILENCE_S. The time that a message takes here does not count as silence.
+    """
     limit_s = SILENCE_S if silence_s is None else silence_s
     watch = Watchdog(limit_s)
     try:
@@ -104,7 +116,7 @@ async def heard(messages: AsyncIterator[T], silence_s: float | None = None) -> A
 
 @contextlib.contextmanager
 def beating(beat: Callable[[], None], silence_s: float | None = None) -> Iterator[None]:
-    """Inside, `beat` is called every `beat_s`, whatever else is said."""
+    """Call `beat` every `beat_s` inside the context, whatever else is sent."""
     timer = _Timer(beat_s(silence_s), beat)
     try:
         yield
@@ -117,7 +129,7 @@ def _nothing() -> None:
 
 
 class _Timer:
-    """Rings every so many seconds; a loop that stood still hears it once."""
+    """Calls `then` every `every_s` seconds, and only once after a pause of the loop."""
 
     def __init__(self, every_s: float, then: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -126,8 +138,10 @@ class _Timer:
         self._next = self._loop.call_later(every_s, self._ring)
 
     def end(self) -> None:
-        """Lets go of `then`, whose owner may hold the timer: a cycle would keep a whole request
-        until somebody looks for garbage."""
+        """Stop, and release `then`, whose owner may hold the timer.
+
+        Such a cycle would keep a whole request until garbage is collected.
+        """
         self._next.cancel()
         self._then = _nothing
 

@@ -1,4 +1,4 @@
-"""Certificate, key and authority of the coordinator's streams: files that lie on every node."""
+"""Certificate, key and authority of the coordinator's streams, as files on every node."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import grpc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """PEM files. Both sides show the certificate, and take what the authority has signed.
+    """PEM files. Both sides show the certificate, and accept what the authority has signed.
 
-    Paths travel, contents never do: every process reads them where it runs.
+    Paths are sent to other processes, contents never. Every process reads the files where it runs.
     """
 
     cert: Path
@@ -22,15 +22,18 @@ class TlsFiles:
     """A DNS name of the certificate. It is checked instead of the address, which is a pod's."""
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Read again at every handshake: a renewed certificate serves the next connection. Files in
-        the middle of their replacement, gone or not fitting together, change nothing: gRPC goes on
-        with what was read last. Raises OSError when they cannot be read now."""
+        """Return credentials that read the files again at every handshake.
+
+        A renewed certificate serves the next connection. If files are missing or do not match
+        during their replacement, gRPC continues with those read last. Raises OSError if they cannot
+        be read now.
+        """
         return grpc.dynamic_ssl_server_credentials(
             self._configuration(), self._configuration, require_client_authentication=True
         )
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """As the files are now. Raises OSError."""
+        """Return credentials from the files as they are now. Raises OSError."""
         return grpc.ssl_channel_credentials(
             root_certificates=self.ca.read_bytes(),
             private_key=self.key.read_bytes(),

@@ -1,7 +1,7 @@
-"""Plain decoding: one token per sequence and pass. The definition of the right answer.
+"""Autoregressive decoding: one token per sequence and pass. It defines the right answer.
 
-It shares the model seam and the coupled choice with the speculative algorithms and nothing else (no
-pool, no leases, no rollback), so that it can judge them.
+It shares only the model interface and the coupled choice with the speculative algorithms. It has no
+scheduler, no leases and no rollback, so that it can judge them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from specdec_core.sampling.token_logprobs import PromptShare, measure_logprobs, 
 
 @dataclass(eq=False, slots=True)
 class _Running:
-    """An admitted request: its slot and its ids."""
+    """An admitted request: its slot and its IDs."""
 
     request: Request
     slot: int
@@ -38,7 +38,7 @@ class _Running:
 
     @property
     def prompt_share(self) -> PromptShare:
-        """The whole prompt is fed with the first token's pass."""
+        """The share of the first token's pass, which feeds the whole prompt."""
         num_top = self.request.params.num_prompt_logprobs
         if num_top is None or self.num_emitted:
             return PromptShare(0, (), 0, 1)
@@ -102,7 +102,7 @@ class Autoregressive:
         return False
 
     def step(self) -> list[TokenEvent]:
-        """Admit, feed every running request its pending tokens, choose one token each."""
+        """Admit requests, feed every running request its pending tokens, choose one token each."""
         self._admit()
         events, self._ended = self._ended, []
         if self._running:
@@ -114,7 +114,8 @@ class Autoregressive:
         return events
 
     def _admit(self) -> None:
-        """As many as can run to their end beside those that run already; one alone always."""
+        """Admit requests while all running ones can reach their end in the cache. With none
+        running, one is always admitted."""
         if not self._waiting:
             return
         num_free = self._model.num_blocks - sum([self._blocks_of(r.request) for r in self._running])
@@ -181,7 +182,7 @@ class Autoregressive:
 def _last_event(
     request: Request, index: int, reason: FinishReason, num_rounds: int = 0, error: str = ""
 ) -> TokenEvent:
-    """The end of a request that commits nothing any more."""
+    """Return the last event of a request that commits no more tokens."""
     return TokenEvent(
         request_id=request.request_id,
         index=index,

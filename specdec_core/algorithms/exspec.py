@@ -1,10 +1,10 @@
-"""EXSPEC: a sliding pool of sequences, grouped by length, over the in-place cache.
+"""EXSPEC: a sliding window of sequences, grouped by length, over the in-place cache.
 
-The paper's Algorithm 2 (arXiv 2510.22876, section 4) keeps a pool of sequences, picks B of equal
-length from a window of W > B, verifies them together, and returns each to the pool; a finished one
-leaves at once and the window refills. Its fallback, unpad-append-repad, does not exist here: every
-sequence owns a slot whose KV starts at position 0, so rows of any lengths share a pass and nothing
-is ever realigned.
+The paper's Algorithm 2 (arXiv 2510.22876, section 4) keeps a pool of sequences and picks B of equal
+length from a window of W > B. It verifies them together and returns each to the pool. A finished
+one leaves immediately, and the window refills. The paper's fallback, unpad-append-repad, does not
+exist here. Every sequence owns a slot whose KV starts at position 0, so rows of any lengths share a
+pass and nothing is ever realigned.
 
 The scheduler is the one that the service runs (specdec_core.scheduler). Here direct calls carry out
 its commands, with draft and target in this process.
@@ -28,11 +28,11 @@ from specdec_core.worker.replica import Replica
 _EPOCH = 1
 _INCARNATION = 1
 _DEVICE = "this process"
-"""Draft and target take turns in one thread."""
+"""Device of both replicas, because draft and target take turns in one thread."""
 
 
 class Exspec:
-    """The pool with one target and at most one draft replica in this process."""
+    """The scheduler with one target and at most one draft replica in this process."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Exspec:
         return self._pool.abort(request_id, self._clock())
 
     def step(self) -> list[TokenEvent]:
-        """Run the groups that were formed, form the next ones, return what was committed."""
+        """Run the groups that were formed, form the next ones, return the committed tokens."""
         leases, self._leases = self._leases, []
         for lease in leases:
             self._run(lease)

@@ -1,4 +1,4 @@
-"""Requests of the padded algorithms from arrival to last event; no model is known here."""
+"""Requests of the padded algorithms from arrival to last event. This module uses no model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from specdec_core.worker.verification import Verdict
 
 @dataclass(eq=False, slots=True)
 class LiveSequence:
-    """A request and what was committed to it. A sequence is itself, not its fields."""
+    """A request and the tokens committed to it. Sequences compare by identity, not by their
+    fields."""
 
     request: Request
     arrived_at: float
@@ -31,7 +32,7 @@ class LiveSequence:
     history: AcceptanceHistory = field(default_factory=AcceptanceHistory)
     ngram: NgramIndex | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
-    """Until they are told with the first token."""
+    """Log-probabilities of the prompt, until the event of the first token reports them."""
     finish_reason: FinishReason | None = None
 
     def __post_init__(self, grammars: GrammarCompiler | None) -> None:
@@ -49,28 +50,29 @@ class LiveSequence:
 
     @property
     def prompt_share(self) -> PromptShare:
-        """Of the pass that feeds all ids but the last, which then is the prompt's."""
+        """The share of the pass that feeds all IDs but the last, which are then the prompt's."""
         num_top = self.request.params.num_prompt_logprobs
         if num_top is None or self.num_emitted:
             return PromptShare(0, (), 0, 0)
         return PromptShare(len(self.ids) - 1, self.ids[1:], num_top, 0)
 
     def num_draft_tokens(self, config: SpeculationConfig) -> int:
-        """K of the next round: this row's own, whatever its companions have left."""
+        """Return K of the next round. It depends on this row alone, not on the other rows of the
+        batch."""
         return max(min(draft_limit(config, self.request), self.budget - 1), 0)
 
     def look_up(self, num_tokens: int, config: SpeculationConfig) -> tuple[int, ...]:
-        """An n-gram proposal."""
+        """Return an n-gram proposal."""
         if num_tokens == 0:
             return ()
         if self.ngram is None:
-            # Whatever is found is checked, whoever else says K.
+            # Under every K policy, all matches are verified.
             lookup = config.ngram or NgramConfig.suiting(KPolicyName.FIXED)
             self.ngram = NgramIndex(self.ids, lookup)
         return self.ngram.propose(num_tokens)
 
     def commit(self, num_drafted: int, verdict: Verdict) -> TokenEvent:
-        """Append what a round decided, up to the first stop id or the budget."""
+        """Append the tokens of a round, up to the first stop ID or the budget."""
         if verdict.tokens == (NO_CHOICE,):
             return self.end(FinishReason.ERROR, self.rules.failure or "no id may be chosen")
         stop_ids = self.request.stop_ids
@@ -82,7 +84,7 @@ class LiveSequence:
         return event
 
     def end(self, reason: FinishReason, error: str | None = None) -> TokenEvent:
-        """The last event of a request that ends between rounds."""
+        """Return the last event of a request that ends between rounds."""
         self.finish_reason = reason
         return self._event((), (), error)
 
@@ -116,10 +118,10 @@ class LiveSequence:
 
 
 class RequestQueue:
-    """Who waits, who was admitted, and which last events are still to be told. Arrival order."""
+    """Waiting requests, admitted requests and last events to report, in order of arrival."""
 
     def __init__(self, max_live_tokens: int, grammars: GrammarCompiler | None = None) -> None:
-        """`max_live_tokens` bounds what all admitted requests may grow to, padding included."""
+        """`max_live_tokens` limits the final length of all admitted requests, padding included."""
         self._grammars = grammars
         self.admitted: list[LiveSequence] = []
         self._max_live_tokens = max_live_tokens
@@ -131,7 +133,7 @@ class RequestQueue:
         return bool(self._waiting or self.admitted or self._ended)
 
     def add(self, request: Request, now: float) -> None:
-        """Queue a request; one whose emitted tokens say that it has ended ends at once."""
+        """Queue a request. If its emitted tokens already end it, it ends immediately."""
         sequence = LiveSequence(request, now, self._grammars)
         emitted, stop_ids = request.emitted_token_ids, request.stop_ids
         tokens, reason = cut_at_stop(emitted, stop_ids, request.params.max_tokens)
@@ -142,7 +144,7 @@ class RequestQueue:
             self._ended.append(sequence.end(reason))
 
     def abort(self, request_id: str) -> bool:
-        """End a request wherever it is; False when it is unknown."""
+        """End a request in any state; return False when it is unknown."""
         for sequence in (*self._waiting, *self.admitted):
             if sequence.request.request_id == request_id:
                 self._ended.append(sequence.end(FinishReason.ABORT))
@@ -152,8 +154,8 @@ class RequestQueue:
         return False
 
     def admit(self, most: int, now: float) -> None:
-        """Admit in order of arrival while fewer than `most` are live and all could grow to their
-        end in one rectangle; the first always may."""
+        """Admit in order of arrival while fewer than `most` are live and all final lengths fit in
+        one rectangle. The first is always admitted."""
         while self._waiting and len(self.admitted) < most and self._has_room():
             sequence = self._waiting.popleft()
             sequence.admitted_at = now

@@ -1,4 +1,4 @@
-"""What every decoding algorithm offers to the Engine: requests in, token events out."""
+"""Interface of every decoding algorithm to the Engine: requests in, token events out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specdec_core.request import Request, TokenEvent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmStats:
-    """Totals since the algorithm was made."""
+    """Totals since the algorithm was created."""
 
     num_rounds: int = 0
     """Target passes."""
@@ -21,20 +21,20 @@ class AlgorithmStats:
     num_sequence_rounds: int = 0
     """Rounds counted once per sequence: a group of B rows counts B."""
     num_proposed_rounds: int = 0
-    """Those of them that checked a proposal; the others were plain decoding."""
+    """Sequence rounds that checked a proposal. The others were decoding without speculation."""
     accepted_per_position: tuple[int, ...] = ()
     """Index j: how often drafted token j was accepted."""
     drafted_per_position: tuple[int, ...] = ()
     num_groups: int = 0
     num_equal_length_groups: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    """By stage: draft, verify, align, schedule. The padded algorithms have two more: view (in exact
-    numerics, reading rows through their start offsets) and stack (putting rows of equal length side
-    by side, and taking a rectangle apart)."""
+    """Seconds by stage: draft, verify, align, schedule. The padded algorithms also have view and
+    stack. View is reading rows through their start offsets in exact numerics. Stack is putting rows
+    of equal length side by side, and taking a rectangle apart."""
     aligned_bytes: int = 0
-    """KV that was moved only because rows of a rectangle had become unequally long, or had left."""
+    """Bytes of KV moved only because rows of a rectangle had become unequally long, or had left."""
     stacked_bytes: int = 0
-    """KV that was copied by stage stack."""
+    """Bytes of KV copied by stage stack."""
 
     @property
     def mean_acceptance_length(self) -> float:
@@ -53,13 +53,13 @@ class Algorithm(Protocol):
     def stats(self) -> AlgorithmStats: ...
 
     def add(self, request: Request) -> None:
-        """Take a request; raises InvalidRequestError or QueueFullError and then keeps nothing."""
+        """Take a request. Raises InvalidRequestError or QueueFullError and then keeps nothing."""
         ...
 
     def abort(self, request_id: str) -> bool:
-        """End a request wherever it is; False when it is unknown. Its last event follows."""
+        """End a request in any state; return False when it is unknown. Its last event follows."""
         ...
 
     def step(self) -> list[TokenEvent]:
-        """Run one round; return what it committed."""
+        """Run one round; return the committed tokens."""
         ...

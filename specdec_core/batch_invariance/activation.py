@@ -1,9 +1,9 @@
-"""Activation functions on a CPU whose rows never see each other.
+"""Activation functions on a CPU whose rows do not influence each other.
 
-A kernel takes the numbers of a call as one long line, by whole vectors; what the last vector leaves
-over goes through another formula, which differs in the last bit (SiLU in float32, GELU everywhere).
-A line that is divided among threads leaves something over at each cut. Which row that falls into
-depends on its company. So rows are padded to whole vectors, and a line is only cut between them.
+A kernel takes the numbers of a call as one long line, in whole vectors. The rest after the last
+vector uses another formula, which differs in the last bit (SiLU in float32, GELU everywhere). A
+line that is divided among threads has a rest at each cut. The row with the rest depends on the
+other rows. So rows are padded to whole vectors, and a line is only cut between them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from transformers.activations import ACT2CLS
 from specdec_core.batch_invariance.module import ExactModule, plain_modules
 
 _VECTOR = 64
-"""Numbers that a kernel takes at once, or a multiple: two registers of 512 bits in bfloat16."""
+"""Numbers of one vector operation of a kernel, or a multiple: two registers of 512 bits in
+bfloat16."""
 _UNDIVIDED = 16384
-"""No kernel divides so many numbers or fewer among threads; GELU divides more among all of them."""
+"""Up to this number of numbers, no kernel divides a call among threads. GELU divides larger calls
+among all threads."""
 _SHARE = 32768
-"""The other kernels take a thread for each so many (at::internal::GRAIN_SIZE)."""
+"""Numbers per thread in the other kernels (at::internal::GRAIN_SIZE)."""
 _KINDS: Iterable[Any] = ACT2CLS.values()
 _ACTIVATIONS = tuple(kind[0] if isinstance(kind, tuple) else kind for kind in _KINDS)
 
 
 class ExactActivation(ExactModule):
-    """Calls an activation on whole vectors only. Costs nothing where the width is made of them."""
+    """Calls an activation on whole vectors only. Costs nothing if the width is a multiple of a
+    vector."""
 
     def forward(self, input: Tensor) -> Tensor:
         width = input.shape[-1]
@@ -58,7 +61,7 @@ def _is_activation(module: nn.Module) -> TypeGuard[nn.Module]:
 
 
 def _has_whole_shares(num_numbers: int) -> bool:
-    """Whether the threads that a call is divided among get whole vectors each."""
+    """Return True if each of the threads of a call gets whole vectors."""
     if num_numbers <= _UNDIVIDED:
         return True
     num_threads = torch.get_num_threads()

@@ -1,8 +1,8 @@
-"""In which shapes attention gives a query the same bits, found at load by measuring.
+"""Finds, at load and by measuring, the shapes in which attention gives a query the same bits.
 
-Three things must not show: how many queries share its row, how many rows share the call, and how
-far the keys are rounded up for a longer companion. Kernels read keys in blocks and sum a last block
-that is not whole in another order at some lengths: those are not used. Shape legend as in
+Three things must not change the bits: the queries that share its row, the rows that share the call,
+and the rounding of the keys for a longer row. Kernels read keys in blocks. At some lengths they sum
+an incomplete last block in another order, so those lengths are not used. Shape legend as in
 attention/sdpa.py; N positions of the probe.
 """
 
@@ -22,22 +22,25 @@ from specdec_core.layers.attention.sdpa import attend_rows
 from specdec_core.layers.attention.shape import AttentionShape, SizeRange
 
 _MAX_QUERIES = 32
-"""Queries of a row that are tried; a longer chunk becomes several rows."""
+"""Maximum queries of a row that are tried. A longer chunk becomes several rows."""
 _TYPICAL_QUERIES = (1, 2, 5, 9)
 _CALL_COST = 8
-"""Gathering a row's keys takes about as long as so many queries."""
+"""Queries that take about as long as gathering a row's keys."""
 _KEY_STEP = 64
 _KEY_PERIOD = 512
-"""Whole blocks of keys: torch reads so many at once on a CPU, and multiples keep every bit."""
+"""Whole blocks of keys. torch reads this number of keys per step on a CPU, and multiples keep every
+bit."""
 _PAIRED = 32
-"""Keys whose values cancel lie within so many: queries at the ends of these see rounding alone."""
+"""Maximum distance of keys whose values cancel. Queries at the end of such a stretch see rounding
+alone."""
 _PLACES = (31, 95, 223, 255, 319, 383, 447, 511, 543, 735, 863, 1023, 1311, 1951)
-"""Positions whose queries are compared; each is the last of its pairs."""
+"""Positions whose queries are compared. Each is the last of its pairs."""
 _FLOAT32_BITS = 24
 _SPREAD = 6
-"""Numbers differ by so many powers of two up and down, else bfloat16 products add up exactly."""
+"""Powers of two, up and down, over which the numbers are spread. Without a spread, bfloat16
+products add up exactly."""
 _MAX_PROBE = 4096
-"""Longest key length that is tried."""
+"""Maximum key length that is tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,8 @@ class _Probe:
     scaling: float
 
     def attend(self, places: Sequence[int], num_queries: int, key_len: int) -> Tensor:
-        """The queries at `places` and behind them, a row for each place; [R, Q, H, D]."""
+        """Attend with the queries at `places` and the next ones, a row for each place; return [R,
+        Q, H, D]."""
         queries = [p + i for p in places for i in range(num_queries)]
         query_index = torch.tensor(queries, device=self.query.device)
         output_THD = attend_rows(
@@ -76,9 +80,9 @@ class _Probe:
 
 @torch.inference_mode()
 def find_attention_shape(kv: KVShape, num_heads: int, max_model_len: int) -> AttentionShape:
-    """A range of queries per row and the finest key rounding that keep every bit.
+    """Return a range of queries per row and the finest key rounding that keep every bit.
 
-    Raises NotExactError when not even whole blocks of keys do.
+    Raises NotExactError if not even whole blocks of keys keep them.
     """
     heads_per_kv_head = num_heads // kv.num_kv_heads
     if kv.device.type == "cpu":  # heads are calls of their own there
@@ -115,7 +119,8 @@ def _find_query_range(probes: Sequence[_Probe], length: int) -> SizeRange:
 
 
 def _result_in_rows_of(probe: _Probe, size: int, key_len: int) -> Tensor | None:
-    """Rows of `size` queries; None where a query's place in its row shows."""
+    """Return the results in rows of `size` queries, or None if a query's place in its row changes
+    bits."""
     places = _places(key_len - size)
     output_RQHD = probe.attend(places, size, key_len)
     for shift in {size // 2, size - 1} - {0}:
@@ -134,7 +139,8 @@ def _agree(shorter_RQHD: Tensor | None, longer_RQHD: Tensor | None) -> bool:
 
 
 def _reads_like_whole(probe: _Probe, queries: SizeRange, key_len: int, length: int) -> bool:
-    """Whether a last block of `key_len` keys gives what a whole block gives, wherever it begins."""
+    """Return True if a last block of `key_len` keys gives the same as a whole block, at any
+    start."""
     for first in range(0, min(length, 3 * _KEY_PERIOD), _KEY_PERIOD):
         for num_queries in _query_counts(queries):
             last = min(first + key_len, length) - num_queries
@@ -148,7 +154,7 @@ def _reads_like_whole(probe: _Probe, queries: SizeRange, key_len: int, length: i
 
 
 def _is_independent(probe: _Probe, shape: AttentionShape, length: int) -> bool:
-    """Whether rows alone and at their own key length equal rows in company at longer ones."""
+    """Return True if rows alone, at their own key length, equal rows in a batch at longer ones."""
     for num_queries in _query_counts(shape.queries):
         places = _places(length - num_queries)
         alone = [probe.attend([p], num_queries, shape.key_len(p + num_queries)) for p in places]
@@ -170,14 +176,14 @@ def _places(last: int) -> list[int]:
 
 
 def _key_lens(shape: AttentionShape, length: int) -> list[int]:
-    """All that are used in the first blocks, then whole blocks."""
+    """Return all key lengths that are used in the first blocks, then whole blocks."""
     lens = {shape.key_len(n) for n in range(_KEY_STEP, 3 * _KEY_PERIOD + 1, _KEY_STEP)}
     lens |= set(range(_KEY_PERIOD, length + 1, _KEY_PERIOD))
     return sorted(n for n in lens if n <= length and n >= _PLACES[0] + shape.queries.high)
 
 
 def _score_probe(kv: KVShape, num_heads: int, length: int) -> _Probe:
-    """Queries and keys whose products cancel: the scores are rounding alone, scaled up."""
+    """Make queries and keys whose products cancel. The scores are rounding alone, scaled up."""
     generator = torch.Generator().manual_seed(0)
     half = kv.head_dim // 2
     spread = _powers((half,), generator)
@@ -194,7 +200,7 @@ def _score_probe(kv: KVShape, num_heads: int, length: int) -> _Probe:
 
 
 def _value_probe(kv: KVShape, num_heads: int, length: int) -> _Probe:
-    """Keys in pairs of equal weight whose values cancel: the output is rounding alone."""
+    """Make keys in pairs of equal weight whose values cancel. The output is rounding alone."""
     generator = torch.Generator().manual_seed(1)
     query = torch.randn(length, num_heads, kv.head_dim, generator=generator)
     shape = (1, kv.num_kv_heads, -(-length // _PAIRED), _PAIRED // 2, kv.head_dim)
@@ -213,7 +219,7 @@ def _powers(shape: Sequence[int], generator: torch.Generator) -> Tensor:
 
 
 def _in_pairs(first: Tensor, second: Tensor) -> Tensor:
-    """Half of each stretch of positions, then the other half; [1, K, N, D]."""
+    """Return half of each stretch of positions, then the other half; [1, K, N, D]."""
     return torch.cat([first, second], dim=3).flatten(2, 3)
 
 

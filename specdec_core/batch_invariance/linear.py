@@ -1,8 +1,8 @@
 """Linear layers that are only called with row counts of one bit class.
 
-The classes are found at load by measuring, on this machine and with this process's threads: which
-kernel, which blocking and which summation order a library takes for M rows is its own affair and
-changes with every version. Shape legend: M rows of a call, I inputs, O outputs.
+The classes are found at load by measuring, on this machine and with this process's threads. A
+library chooses its kernel, blocking and summation order for M rows itself, and its choice changes
+with every version. Shape legend: M rows of a call, I inputs, O outputs.
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ longer than they read weights. On a GPU 128 sequences of K = 8 take two calls. A
 1,152 rows would take 3.2 times as long."""
 _MAX_ROWS_LARGE = {"cpu": 32, "cuda": 640}
 _MIN_ROWS_COMPARED = 32
-"""So many rows are compared even for calls of one row: a difference need not show in each."""
+"""Minimum rows that are compared, even for calls of one row. A difference may not show in every
+row."""
 _MIN_ROWS_COMPARED_LARGE = 8
 _LARGE_WEIGHT = 1 << 24
-"""Weights of more numbers than this are tried with fewer rows on a CPU, or loading would take
+"""Above this number of weights, fewer rows are tried on a CPU. Otherwise loading would take
 seconds."""
 
 _TYPICAL_ROWS = (1, 8, 40)
 _CALL_COST = 16
-"""Reading the weights takes as long as so many rows of arithmetic, or more."""
+"""Rows whose arithmetic takes as long as reading the weights, or less."""
 _TYPICAL_ROWS_GPU = (1, 8, 40, 128, 640, 4096)
 _CALL_COST_GPU = 256
-"""A GPU computes while it reads. By its data sheet an H100 does 295 rows meanwhile in bfloat16."""
+"""Rows for a GPU, which computes while it reads. By its data sheet an H100 computes 295 rows in
+bfloat16 in that time."""
 _PROBE_BLOCK = 512
-"""Outputs of a probe with weights of their own; those behind have the same ones again."""
+"""Outputs of a probe that have their own weights. Later outputs repeat these weights."""
 
 Linear = nn.Linear | PackedLinear
 LinearClasses = tuple[tuple[str, SizeSet], ...]
@@ -47,7 +49,8 @@ LinearClasses = tuple[tuple[str, SizeSet], ...]
 
 
 class ExactLinear(ExactModule):
-    """Calls `plain` with numbers of rows in `rows` only, so that a row never sees its company."""
+    """Calls `plain` only with the row counts in `rows`, so that other rows never change a row's
+    bits."""
 
     plain: Linear
 
@@ -85,11 +88,11 @@ class ExactLinear(ExactModule):
 
 @torch.inference_mode()
 def make_linears_exact(model: nn.Module) -> LinearClasses:
-    """Wrap the linears of `model`, which may be wrapped already; returns the class of every shape
-    of linear, sorted.
+    """Wrap the linears of `model`, which may be wrapped already. Return the class of every linear
+    shape.
 
-    Takes memory for a second copy of the largest linear: on a GPU it comes before the cache, which
-    takes what is left. Raises NotExactError where a linear has no class, before any is wrapped.
+    Takes memory for a second copy of the largest linear. On a GPU it runs before the cache is made,
+    which takes the rest. If a linear has no class, raises NotExactError before any is wrapped.
     """
     found = {
         _shape_name(module.plain): module.rows
@@ -121,11 +124,11 @@ def _is_linear(module: nn.Module) -> TypeGuard[Linear]:
 
 @torch.inference_mode()
 def find_row_range(linear: Linear) -> SizeSet:
-    """Row counts for which every row of such a linear has the same bits.
+    """Return the row counts for which every row of such a linear has the same bits.
 
-    Every row count is tried, with every row at two places. The weights are made up: the terms of
-    every sum cancel, so that what remains is rounding alone and each change of order shows, where
-    with real weights it would show in one row of a hundred.
+    Every row count is tried, with every row at two places. The weights are synthetic. The terms of
+    every sum cancel, so only rounding remains and each change of order shows. With real weights it
+    would show in one row of a hundred.
     """
     generator = torch.Generator().manual_seed(0)
     probe = _cancelling_linear(linear, generator)
@@ -147,10 +150,11 @@ def find_row_range(linear: Linear) -> SizeSet:
 
 
 def _classes_of(results: Iterable[Tensor | None], min_rows: int) -> list[SizeSet]:
-    """Sizes 1, 2, ... by their bits: a GPU's kernels come back to an order at other sizes, and a
-    class with small and large ones neither pads few rows much nor reads the weights twice.
+    """Return the sizes 1, 2, ... grouped by their bits.
 
-    Neighbours are compared in all rows, others in the first `min_rows`.
+    A GPU's kernels return to an earlier order at other sizes. A class with small and large sizes
+    neither pads few rows much nor reads the weights twice. Neighbours are compared in all rows,
+    others in the first `min_rows`.
     """
     firsts: list[Tensor] = []
     ranges: list[list[SizeRange]] = []
@@ -168,7 +172,7 @@ def _classes_of(results: Iterable[Tensor | None], min_rows: int) -> list[SizeSet
 
 
 def _place_of(first: Tensor, firsts: list[Tensor]) -> int:
-    """Of equal bits in `firsts`, to which they are added if they are new."""
+    """Return the index of equal bits in `firsts`. If they are new, append them."""
     place = next((i for i, other in enumerate(firsts) if torch.equal(other, first)), len(firsts))
     if place == len(firsts):
         firsts.append(first.clone())
@@ -176,7 +180,8 @@ def _place_of(first: Tensor, firsts: list[Tensor]) -> int:
 
 
 def _result_in_calls_of(probe: Linear, rows_MI: Tensor, size: int, min_rows: int) -> Tensor | None:
-    """The first rows' outputs by calls of `size` rows; None where a row's place in a call shows."""
+    """Return the first rows' outputs by calls of `size` rows, or None if a row's place changes
+    bits."""
     count = max(size, min_rows)
     starts = [min(start, count - size) for start in range(0, count, size)]
     output_MO = torch.empty(count, probe.out_features, dtype=_dtype(probe), device=_device(probe))
@@ -196,10 +201,10 @@ def _agree(shorter_MO: Tensor | None, longer_MO: Tensor | None) -> bool:
 
 
 def _cancelling_linear(linear: Linear, generator: torch.Generator) -> Linear:
-    """A linear like the given one whose columns come in pairs of equal weights.
+    """Return a linear like the given one, whose columns come in pairs of equal weights.
 
-    A kernel goes by the whole shape, so it has all outputs; only a block of them is made on the
-    host, for a large head would take gigabytes there.
+    A kernel depends on the whole shape, so the linear has all outputs. Only a block of them is made
+    on the host, because a large head would take gigabytes there.
     """
     half, outputs = linear.in_features // 2, linear.out_features
     block_OI = torch.zeros(min(outputs, _PROBE_BLOCK), linear.in_features)
@@ -221,7 +226,7 @@ def _cancelling_linear(linear: Linear, generator: torch.Generator) -> Linear:
 
 
 def _cancelling_rows(linear: Linear, num_rows: int, generator: torch.Generator) -> Tensor:
-    """Rows whose numbers come in pairs of opposite sign, where the weights are equal."""
+    """Return rows whose numbers come in pairs of opposite sign where the weights are equal."""
     half = linear.in_features // 2
     paired = torch.randn(num_rows, half, generator=generator)
     rows_MI = torch.zeros(num_rows, linear.in_features)
@@ -232,7 +237,8 @@ def _cancelling_rows(linear: Linear, num_rows: int, generator: torch.Generator) 
 
 
 def _pair_order(num_inputs: int) -> Tensor:
-    """Where the halves of the pairs lie: i of the first half pairs with i of the second."""
+    """Return the places of the halves of the pairs. Entry i of the first half pairs with i of the
+    second."""
     return torch.randperm(num_inputs, generator=torch.Generator().manual_seed(num_inputs))
 
 

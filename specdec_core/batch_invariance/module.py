@@ -1,4 +1,4 @@
-"""Modules that stand in a model for others, whose rows they keep apart."""
+"""Modules that replace others in a model and keep their rows independent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Plain = TypeVar("Plain", bound=nn.Module)
 
 
 class ExactModule(nn.Module):
-    """Computes what `plain` does, with the same bits for a row in any company."""
+    """Computes the same as `plain`, with the same bits for a row in any batch."""
 
     plain: nn.Module
 
@@ -26,7 +26,7 @@ class ExactModule(nn.Module):
 def plain_modules(
     module: nn.Module, is_wanted: Callable[[nn.Module], TypeGuard[Plain]], name: str = ""
 ) -> Iterator[tuple[str, Plain]]:
-    """What is wanted and not replaced yet, with names as in `named_modules`."""
+    """Yield the wanted modules that are not replaced yet, with names as in `named_modules`."""
     if is_wanted(module):
         yield name, module
     elif not isinstance(module, ExactModule):
@@ -35,7 +35,7 @@ def plain_modules(
 
 
 def undo_exact(model: nn.Module) -> list[tuple[str, ExactModule]]:
-    """Put the plain modules back; returns those that stood for them, by name."""
+    """Restore the plain modules. Return the modules that replaced them, by name."""
     exact = [(n, m) for n, m in model.named_modules() if isinstance(m, ExactModule)]
     for name, module in exact:
         model.set_submodule(name, module.plain)

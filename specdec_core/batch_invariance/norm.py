@@ -1,8 +1,8 @@
-"""RMSNorms of transformers whose rows never see each other, on any device.
+"""RMSNorms of transformers whose rows do not influence each other, on any device.
 
-Theirs take a mean over the last axis by an operation of its own, and a GPU divides that among
-threads by the number of rows. PyTorch's rms_norm gives each row the same threads; on a CPU both
-give the same bits.
+Those of transformers take a mean over the last axis in a separate operation. A GPU divides that
+among threads by the number of rows. PyTorch's rms_norm gives each row the same threads. On a CPU
+both give the same bits.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ _NUM_ROWS_COMPARED = 16
 
 
 class ExactNorm(ExactModule):
-    """Computes what `plain` does by our RMSNorm, over the same weight."""
+    """Computes the same as `plain` with our RMSNorm, over the same weight."""
 
     def __init__(self, plain: nn.Module) -> None:
         super().__init__(plain)
         self.norm = RMSNorm(plain)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Rows of another type than the weights', which transformers widens, stay its own."""
+        """Apply our norm. Rows of another type than the weights', which transformers widens, use
+        `plain`."""
         norm = self.norm if input.dtype == self.norm.weight.dtype else self.plain
         output: Tensor = norm(input)
         return output
@@ -41,9 +42,9 @@ def make_norms_exact(model: nn.Module) -> None:
 
 
 def _is_plain(module: Any) -> TypeGuard[nn.Module]:
-    """Whether it looks like a plain RMSNorm and computes what ours does, bit for bit.
+    """Return True if the module looks like a plain RMSNorm and computes the same bits as ours.
 
-    Others of that name add 1 to the weight, or round behind it.
+    Other modules of that name add 1 to the weight, or round after it.
     """
     looks_plain = (
         type(module).__name__.endswith("RMSNorm")
@@ -55,8 +56,8 @@ def _is_plain(module: Any) -> TypeGuard[nn.Module]:
 
 
 def _computes_the_same(norm: Any) -> bool:
-    """On a CPU, where ours has the bits of transformers, with made-up weights and rows of sizes at
-    which epsilon counts."""
+    """Compare both norms on a CPU, where ours has the bits of transformers. Weights are synthetic,
+    and rows have sizes at which epsilon counts."""
     generator = torch.Generator().manual_seed(0)
     twin = copy.copy(norm)
     width, dtype = norm.weight.shape[0], norm.weight.dtype

@@ -24,7 +24,7 @@ class SizeSet(NamedTuple):
         return self.ranges[-1].high
 
     def fit(self, size: int) -> int:
-        """The least of the sizes that holds `size`, which is at most `high`."""
+        """Return the smallest of the sizes that holds `size`, which is at most `high`."""
         return next(max(size, low) for low, high in self.ranges if size <= high)
 
     def __str__(self) -> str:
@@ -32,12 +32,13 @@ class SizeSet(NamedTuple):
 
 
 _MAX_TILE_ROWS = 128
-"""A verification budget is raised to whole tiles: to larger ones it would be none."""
+"""Maximum rows of a tile. A verification budget is rounded up to whole tiles; larger tiles would
+make it useless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassTable:
-    """What exact numerics found on a machine for a model: the sizes that it keeps to."""
+    """Sizes that exact numerics uses for a model on this machine."""
 
     linears: tuple[tuple[str, SizeSet], ...]
     """(inputs x outputs, rows) of every shape of linear."""
@@ -45,7 +46,7 @@ class ClassTable:
 
     @property
     def tile_rows(self) -> int:
-        """Rows that one call of the narrowest linear takes; 0 where it takes most passes whole."""
+        """Rows that one call of the narrowest linear takes; 0 if it takes most passes whole."""
         narrowest = min((rows.high for _, rows in self.linears), default=0)
         return narrowest if narrowest <= _MAX_TILE_ROWS else 0
 
@@ -57,10 +58,12 @@ class ClassTable:
 def cheapest_run(
     is_equal_to_next: Sequence[bool], typical_sizes: Sequence[int], call_cost: int
 ) -> SizeRange:
-    """The class of neighbouring sizes 1, 2, ... that serves `typical_sizes` at the least cost.
+    """Return the class of neighbouring sizes 1, 2, ... that serves `typical_sizes` at the least
+    cost.
 
-    `is_equal_to_next[i]` says whether sizes i + 1 and i + 2 give the same bits. A size below the
-    class is padded, one above it runs in several calls; a call costs as much as `call_cost` units.
+    `is_equal_to_next[i]` is True if sizes i + 1 and i + 2 give the same bits. A size below the
+    class is padded, and one above it runs in several calls. A call costs as much as `call_cost`
+    units.
     """
     breaks = [index + 1 for index, is_equal in enumerate(is_equal_to_next) if not is_equal]
     lows = [1, *(end + 1 for end in breaks)]
@@ -77,8 +80,11 @@ def cheapest_run(
 def fastest_class(
     classes: Sequence[SizeSet], typical_sizes: Sequence[int], call_cost: int
 ) -> SizeSet:
-    """The class that slows `typical_sizes` down the least where a call takes as long as
-    `call_cost` units or its own, whichever are more; of equals the one with most sizes."""
+    """Return the class that slows `typical_sizes` down the least. Of equal classes, return the one
+    with most sizes.
+
+    A call takes as long as `call_cost` units or its own units, whichever are more.
+    """
 
     def slowdown(sizes: SizeSet) -> tuple[float, int]:
         total = 0.0

@@ -1,1 +1,1 @@
-"""CPU kernels in C, how they are built, and how Python calls them."""
+"""CPU kernels in C, their build, and their calls from Python."""

@@ -1,6 +1,6 @@
-"""Builds a C file and the headers beside it with the machine's C compiler, once per machine.
+"""Builds a C file and the headers next to it with the machine's C compiler, once per machine.
 
-The library is kept in the user's cache, named by a hash of all that it was made from.
+The library is stored in the user's cache, named by a hash of everything that it was made from.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _logger = logging.getLogger(__name__)
 
 
 def build_library(source: Path, flags: Sequence[str] = FLAGS) -> tuple[ctypes.CDLL, str]:
-    """The library, built unless this machine has done so, and its identity: equal where the bits
-    are. Raises OSError or SubprocessError."""
+    """Return the library and its identity. Build it unless this machine has a build. Equal
+    identities mean equal bits. Raises OSError or SubprocessError."""
     compiler = os.environ.get("CC", "cc")
     identity = _identity(source, compiler, flags)
     path = cache_folder("kernels") / f"{source.stem}-{identity}.so"
@@ -36,7 +36,7 @@ def build_library(source: Path, flags: Sequence[str] = FLAGS) -> tuple[ctypes.CD
 
 
 def reason_of(error: Exception) -> str:
-    """Why a build failed: the compiler's own words, where it said any."""
+    """Return the reason of a failed build: the compiler's own text if it printed any."""
     if isinstance(error, subprocess.CalledProcessError):
         return error.stderr.decode(errors="replace").strip() or str(error)
     return str(error)
@@ -51,14 +51,14 @@ def _identity(source: Path, compiler: str, flags: Sequence[str]) -> str:
 
 
 def _texts(source: Path) -> list[bytes]:
-    """Of a file, and of the files of ours that it includes."""
+    """Return the texts of a file and of our own files that it includes."""
     text = source.read_bytes()
     included = re.findall(rb'^#include "(.+)"', text, flags=re.MULTILINE)
     return [text, *(t for name in included for t in _texts(source.parent / name.decode()))]
 
 
 def _machine() -> str:
-    """What -march=native looks at."""
+    """Return the facts of the machine that -march=native depends on."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -68,7 +68,7 @@ def _machine() -> str:
 
 
 def _build(command: Sequence[str], source: Path, path: Path) -> None:
-    """Into a file of its own first: several processes may build at once."""
+    """Build into a temporary folder and rename, because several processes may build in parallel."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         built = Path(folder) / path.name
         arguments = [*command, "-o", str(built), str(source), "-lm"]

@@ -1,7 +1,7 @@
 """Builds kernels/ with the machine's C compiler and calls it: a pass of a decoder on a CPU.
 
-Built once per machine and kept in the user's cache; without a compiler the same work is left to
-PyTorch. Shape legend as in kernels.c.
+The library is built once per machine and kept in the user's cache. Without a compiler PyTorch does
+the same work. Shape legend as in kernels.c.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specdec_core.kernels.build import FLAGS, build_library, reason_of
 
 _SOURCE = Path(__file__).parent / "csrc" / "kernels.c"
 _STEP = 16
-"""Widths are multiples of the numbers of a vector."""
+"""Widths are multiples of this number of values in a vector."""
 _MAX_HEAD_DIM = 256
 
 _logger = logging.getLogger(__name__)
@@ -43,29 +43,32 @@ class _Attention(ctypes.Structure):
 
 
 class PieceTable(NamedTuple):
-    """Where the keys of every piece lie, for kernels that read the blocks themselves."""
+    """Places of the keys of every piece, for kernels that read the blocks themselves."""
 
     pieces: Tensor
     """[P, 3] int32: first token of the pass, number of tokens, place of the first one."""
     blocks: Tensor
-    """[P, W] int32: blocks of the piece's sequence; those behind the last one are never read."""
+    """[P, W] int32: blocks of the piece's sequence. Entries after its last block are never read."""
     block_size: int
 
 
 class NativeKernels:
-    """kernels.c of this process. Tensors are bfloat16 on the CPU, their last axis dense."""
+    """Kernels of kernels.c, loaded in this process. Tensors are bfloat16 on the CPU, with a dense
+    last axis."""
 
     def __init__(self, library: ctypes.CDLL, identity: str) -> None:
         self.identity = identity
-        """Equal where the bits are: source, compiler and machine in one hash."""
+        """Hash of source, compiler and machine. Equal identities mean equal bits."""
         self._add_norm = _declare(library.specdec_add_norm, 4 * "p" + 2 * "i" + "fi")
         self._gate = _declare(library.specdec_gate, 2 * "p" + 2 * "i")
         self._turn = _declare(library.specdec_turn, 5 * "p" + 5 * "i" + "fi")
         self._linear = _declare(library.specdec_linear, 4 * "p" + 4 * "i")
         self.run_pass = _declare(library.specdec_run_pass, "pp")
-        """Addresses of `Model` and `Pass`; models/llama_cpu.py has the structures."""
+        """Function of the addresses of `Model` and `Pass`. models/llama_cpu.py has the
+        structures."""
         self.settle = _declare(library.specdec_settle, "")
-        """Returns when no thread reads the memory of any pass: before it is freed."""
+        """Function to call before the memory of a pass is freed. Returns when no thread reads the
+        memory of any pass."""
         self._attend = library.specdec_attend
         self._attend.argtypes = (POINTER(_Attention),)
         self._attend.restype = None
@@ -73,7 +76,7 @@ class NativeKernels:
     def add_norm(
         self, x_TE: Tensor, update_TE: Tensor | None, weight_E: Tensor, epsilon: float
     ) -> Tensor:
-        """Add `update_TE` to `x_TE` in place; returns the RMS norm of the sum."""
+        """Add `update_TE` to `x_TE` in place; return the RMS norm of the sum."""
         assert x_TE.is_contiguous()
         assert update_TE is None or update_TE.is_contiguous()
         out_TE = torch.empty_like(x_TE)
@@ -83,7 +86,7 @@ class NativeKernels:
         return out_TE
 
     def gate(self, gate_up: Tensor) -> Tensor:
-        """silu(gate) * up of rows [gate, up], [T, 2 I]; returns [T, I]."""
+        """Return silu(gate) * up of rows [gate, up]: [T, 2 I] gives [T, I]."""
         assert gate_up.is_contiguous()
         num_tokens, width = gate_up.shape[0], gate_up.shape[1] // 2
         out_TI = gate_up.new_empty(num_tokens, width)
@@ -99,8 +102,8 @@ class NativeKernels:
         sin_TD: Tensor,
         head_norms: tuple[Tensor, Tensor, float] | None,
     ) -> None:
-        """Turn query and key heads, the first of every token's X, in place; their norms (weights
-        of both and epsilon) come first."""
+        """Apply the norms (weights of both and epsilon), then rotate query and key heads in place.
+        They are the first of every token's X heads."""
         assert all(some.is_contiguous() for some in (heads_TXD, cos_TD, sin_TD))
         num_tokens, num_heads, size = heads_TXD.shape
         query_norm, key_norm, epsilon = head_norms or (None, None, 0.0)
@@ -113,7 +116,7 @@ class NativeKernels:
     def linear(
         self, rows_MI: Tensor, packed: Tensor, bias_O: Tensor | None, num_outputs: int
     ) -> Tensor:
-        """Rows times weights as layers/cpu_linear.py packs them; [M, O]."""
+        """Return rows times weights, [M, O]. layers/cpu_linear.py packs the weights."""
         assert rows_MI.is_contiguous()
         out_MO = rows_MI.new_empty(rows_MI.shape[0], num_outputs)
         bias = None if bias_O is None else bias_O.data_ptr()
@@ -131,7 +134,7 @@ class NativeKernels:
         table: PieceTable,
         scaling: float,
     ) -> Tensor:
-        """Cache the new keys and values, then attend over the pools; returns [T, H, D]."""
+        """Cache the new keys and values, then attend over the pools; return [T, H, D]."""
         num_tokens, num_heads, size = query_THD.shape
         out_THD = torch.empty(num_tokens, num_heads, size, dtype=query_THD.dtype)
         assert all(_has_dense_heads(some) for some in (query_THD, key_TKD, value_TKD))
@@ -163,14 +166,15 @@ class NativeKernels:
 
 
 def suits(hidden_size: int, intermediate_size: int, head_dim: int) -> bool:
-    """Whether the kernels can compute a model of these widths."""
+    """Return True if the kernels can compute a model of these widths."""
     are_whole = hidden_size % _STEP == 0 and intermediate_size % _STEP == 0
     return are_whole and head_dim % (2 * _STEP) == 0 and head_dim <= _MAX_HEAD_DIM
 
 
 @lru_cache(maxsize=1)
 def load_kernels() -> NativeKernels | None:
-    """The kernels of this machine; None, and a warning, where they cannot be had."""
+    """Return the kernels of this machine. If they cannot be built, log a warning and return
+    None."""
     try:
         return build_kernels()
     except (OSError, subprocess.SubprocessError) as error:
@@ -183,7 +187,7 @@ def load_kernels() -> NativeKernels | None:
 
 
 def build_kernels(flags: Sequence[str] = FLAGS) -> NativeKernels:
-    """Build the kernels, unless this machine has done so. Raises OSError or SubprocessError."""
+    """Build the kernels, unless this machine has a build. Raises OSError or SubprocessError."""
     library, identity = build_library(_SOURCE, flags)
     if library.specdec_prepare() != 0:
         _logger.warning("the system refuses AMX to this process: the kernels do without, slower")

@@ -1,4 +1,4 @@
-"""Which blocks of a paged cache are free, and what the full ones hold: touches no tensor."""
+"""Tracks the free blocks of a paged cache and the contents of the full ones. Touches no tensor."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from specdec_core.errors import OutOfBlocksError
 
 
 class BlockName(NamedTuple):
-    """What a full block holds, in full: names are compared, never hashes of ids alone."""
+    """Complete content of a full block. Names are compared in full, not by hashes of IDs alone."""
 
     parent: int | str
-    """Serial of the block before it, or the root that a sequence begins at."""
+    """Serial of the block before it, or the root at which a sequence begins."""
     ids: bytes
-    """Of the block's own tokens."""
+    """IDs of the block's own tokens."""
 
 
 class NamedBlock(NamedTuple):
     block: int
     serial: int
-    """Not used twice: a child's name means one content for good, whatever became of its parent."""
+    """Number that is never used twice. A child's name therefore always means the same content, even
+    after its parent was evicted."""
 
 
 class BlockAllocator:
     """Hands out block indices 0..num_blocks-1.
 
-    Blocks lie in runs of `run_length`, and a sequence goes on where its last block lies. It begins
-    the lowest run of which nothing is in use: so the touched memory stays dense, and blocks that
-    were never needed stay unwritten, which the operating system never has to back. A block may have
-    several holders. One that has a name stays findable when the last lets go: it is idle, and
-    counts as free. A run of idle blocks is taken once all others are begun, the one that was let go
-    first before those let go later; what is left of runs in use, once there is no other.
+    Blocks form runs of `run_length`, and a sequence continues in the run of its last block. A
+    sequence begins the lowest run without a block in use. So the touched memory stays dense. Blocks
+    that were never needed stay unwritten, and the operating system never has to back them.
+
+    A block may have several holders. When the last holder releases a named block, the block stays
+    findable. It is then idle and counts as free. A run of idle blocks is taken after all other runs
+    are begun, in order of release. If no such run is left, blocks are taken from runs in use.
     """
 
     def __init__(self, num_blocks: int, run_length: int = 1) -> None:
@@ -47,17 +49,18 @@ class BlockAllocator:
             (1 << min(run_length, num_blocks - first)) - 1
             for first in range(0, num_blocks, run_length)
         ]
-        """For each run a bit for each of its blocks."""
+        """For each run, a bit for each of its blocks."""
         self._idle = [0] * len(self._all)
-        """Of them those that have a name and no holder."""
+        """For each run, the blocks that have a name and no holder."""
         self._vacant = self._all.copy()
-        """Those that have neither."""
+        """For each run, the blocks that have neither a name nor a holder."""
         self._num_begun = 0
-        """Runs that were ever begun: so many of the first ones."""
+        """Number of runs that were ever begun. They are the first ones."""
         self._vacant_runs: list[int] = []
-        """Heap of begun runs of which nothing is in use; each is lower than every fresh one."""
+        """Heap of begun runs without a block in use. Each is lower than every run that was never
+        begun."""
         self._idle_runs: OrderedDict[int, None] = OrderedDict()
-        """Runs without a holder that have idle blocks, in the order in which they were let go."""
+        """Runs without a holder that have idle blocks, in order of release."""
         self._runs_with_vacant: dict[int, None] = {}
         self._runs_with_idle: dict[int, None] = {}
         """Runs in use that have such blocks, in no order."""
@@ -68,19 +71,19 @@ class BlockAllocator:
 
     @property
     def num_ever_taken(self) -> int:
-        """So many of the first blocks, by whole runs; the others never were."""
+        """Number of the first blocks that were ever taken, in whole runs. The others never were."""
         return min(self._num_begun * self._run_length, self.num_blocks)
 
     def require(self, count: int) -> None:
-        """Raises OutOfBlocksError where fewer are free."""
+        """Raise OutOfBlocksError if fewer than `count` blocks are free."""
         if count > self.num_free:
             raise OutOfBlocksError(
                 f"{count} KV blocks are needed, {self.num_free} of {self.num_blocks} are free"
             )
 
     def take(self, count: int, behind: int | None = None) -> list[int]:
-        """`count` free blocks for a sequence whose last one is `behind`; raises OutOfBlocksError
-        and then takes none."""
+        """Return `count` free blocks for a sequence whose last block is `behind`. Raises
+        OutOfBlocksError and then takes none."""
         self.require(count)
         blocks: list[int] = []
         for _ in range(count):
@@ -91,8 +94,8 @@ class BlockAllocator:
         return blocks
 
     def give_back(self, blocks: Iterable[int]) -> None:
-        """One holder fewer of each. Give a sequence's last blocks first: what nobody can find once
-        its parent is gone is then taken before that."""
+        """Remove one holder from each block. Pass a sequence's last blocks first. A block cannot be
+        found after its parent is gone, so it must be taken before its parent."""
         for block in blocks:
             num_holders = self._num_holders.pop(block) - 1
             if num_holders:
@@ -101,7 +104,7 @@ class BlockAllocator:
                 self._flip(block, self._idle if block in self._names else self._vacant)
 
     def hold(self, block: int) -> None:
-        """One holder more of a block that was found."""
+        """Add one holder to a block that was found."""
         num_holders = self._num_holders.get(block, 0)
         self._num_holders[block] = num_holders + 1
         if not num_holders:
@@ -114,7 +117,8 @@ class BlockAllocator:
         return self._found.get(name)
 
     def name(self, block: int, name: BlockName) -> NamedBlock:
-        """Make a full block findable. Where another one has the name, that takes its place."""
+        """Make a full block findable. If another block has the name already, that block replaces
+        it."""
         found = self._found.get(name)
         if found is None:
             self._num_serials += 1
@@ -126,7 +130,7 @@ class BlockAllocator:
         return found
 
     def unname(self, block: int) -> None:
-        """Nobody finds the block any more; a no-op for one without a name."""
+        """Make the block unfindable. Does nothing for a block without a name."""
         name = self._names.pop(block, None)
         if name is None:
             return
@@ -139,7 +143,7 @@ class BlockAllocator:
             self.unname(block)
 
     def _next(self, behind: int | None) -> int:
-        """A free block, without a name."""
+        """Return a free block without a name."""
         if behind is not None:
             run, place = divmod(behind, self._run_length)
             further = self._vacant[run] >> place
@@ -149,7 +153,7 @@ class BlockAllocator:
         return run * self._run_length + _lowest(self._vacant[run])
 
     def _run_to_begin(self) -> int:
-        """One with a vacant block, and with no others if there is such a one."""
+        """Return a run with a vacant block, if possible one in which nothing else is in use."""
         if self._vacant_runs:
             return heapq.heappop(self._vacant_runs)
         if self._num_begun < len(self._all):
@@ -163,13 +167,13 @@ class BlockAllocator:
         return next(iter(self._runs_with_vacant))
 
     def _evict(self, run: int) -> None:
-        """Take the names of a run's idle blocks."""
+        """Remove the names of a run's idle blocks."""
         while idle := self._idle[run]:
             self.unname(run * self._run_length + _lowest(idle))
 
     def _flip(self, block: int, *kinds: list[int]) -> None:
-        """Put a block into each of `_vacant` or `_idle`, or take it out; its run goes behind the
-        others that are now like it."""
+        """Add a block to each of `_vacant` or `_idle`, or remove it. Its run moves to the end of
+        the runs in the same state."""
         run, place = divmod(block, self._run_length)
         for bits in kinds:
             bits[run] ^= 1 << place
@@ -191,5 +195,5 @@ class BlockAllocator:
 
 
 def _lowest(bits: int) -> int:
-    """Place of the lowest bit that is set."""
+    """Return the place of the lowest bit that is set."""
     return (bits & -bits).bit_length() - 1

@@ -1,8 +1,8 @@
 """In-place KV slots over fixed-size blocks (docs/decisions/0001-kv-blocks.md).
 
-A slot's token at place p lies in row `block_table[p // block_size]`, offset `p % block_size`, for
-good: a rollback is a smaller length, and nothing is ever moved. Slots may share full blocks whose
-ids and all ids before them are the same; nobody writes into one of those any more
+A slot's token at place p is permanently in row `block_table[p // block_size]`, offset `p %
+block_size`. A rollback only reduces the length, and nothing is ever moved. Slots may share full
+blocks if their IDs and all IDs before them are equal. Shared blocks are never written again
 (docs/decisions/0009-prefix-cache.md).
 
 Shape legend: L layers, N blocks, B tokens of a block, H key-value heads, D head size.
@@ -23,13 +23,13 @@ from specdec_core.kv_cache.prefault import PagePrefault, Touch
 
 BLOCK_SIZE = 16
 RUN_LENGTH = 8
-"""Blocks of a run where passes read them in place: one of 32 rows with 400 cached tokens takes a
-sixth less so (docs/decisions/0001-kv-blocks.md)."""
+"""Blocks of a run if passes read them in place. A pass of 32 rows with 400 cached tokens then takes
+a sixth less (docs/decisions/0001-kv-blocks.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVShape:
-    """What one model's keys and values look like."""
+    """Shape and type of one model's keys and values."""
 
     num_layers: int
     num_kv_heads: int
@@ -45,10 +45,11 @@ class KVShape:
 @dataclass(eq=False, slots=True)
 class _Slot:
     blocks: array[int] = field(default_factory=lambda: array("i"))
-    """Passes copy them into their numbers: of an array that takes a third of the time."""
+    """Blocks of the slot. Passes copy them into their numbers; copying from an array takes a third
+    of the time."""
     length: int = 0
     serials: list[int] = field(default_factory=list)
-    """Of its blocks' names: the first so many blocks are full and have one."""
+    """Serials of the blocks' names. The first len(serials) blocks are full and have a name."""
 
 
 class PagedKV:
@@ -65,10 +66,13 @@ class PagedKV:
         clears_blocks: bool = True,
         touch: Touch | None = None,
     ) -> None:
-        """A slot's blocks lie together in runs of so many, as long as there is room. A scratch
-        block comes on top of the others: it belongs to no slot. `clears_blocks`, for
-        whoever reads places behind a sequence's last one, and masks them. With `touch` memory is
-        backed ahead of its use (kv_cache/prefault.py)."""
+        """Make the pools of all layers.
+
+        A slot's blocks are together in runs of `run_length`, as long as there is room. A scratch
+        block is an extra block that belongs to no slot. `clears_blocks` is for attention that reads
+        places after a sequence's last one and masks them. With `touch`, memory is backed before its
+        use (kv_cache/prefault.py).
+        """
         self.shape = shape
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -76,8 +80,8 @@ class PagedKV:
         self._slots: dict[int, _Slot] = {}
         self._num_slots_made = 0
         self._clears_blocks = clears_blocks
-        # Empty, not zeros: those are written at once, and a host backs only pages that were.
-        # Blocks are cleared when they are taken, for whoever needs that.
+        # Empty, not zeros: zeros are written immediately, and a host backs only written pages. If
+        # `clears_blocks` is set, blocks are cleared when they are taken.
         self._pool_L2NBHD = torch.empty(
             (
                 shape.num_layers,
@@ -96,17 +100,17 @@ class PagedKV:
         """Keys and values of every layer, each [N * B, H, D]; views, for reading and writing."""
         num_planes, num_rows = 2 * shape.num_layers, num_blocks + has_scratch_block
         self._words_RX = self._pool_L2NBHD.view(num_planes * num_rows, -1).view(torch.int64)
-        """A row for each block of each layer's keys, and of its values."""
+        """Rows for each block of each layer's keys, and of its values."""
         is_on_host = shape.device.type == "cpu"
         words_PNX = self._words_RX.view(num_planes, num_rows, -1)
         self._host_words_PNX = words_PNX.numpy() if is_on_host else None
-        """The same memory. PyTorch would wake its OpenMP threads to clear a block, and those go on
-        turning round for a while on the cores that the kernels' own threads need."""
+        """The same memory in numpy. PyTorch would wake its OpenMP threads to clear a block. They
+        then spin for a while on the cores that the kernels' own threads need."""
         bytes_PNX = words_PNX.view(torch.uint8)
         self._ahead = PagePrefault(bytes_PNX, touch) if touch and is_on_host else None
         self._first_rows_P1 = torch.arange(num_planes, device=shape.device)[:, None] * num_rows
         self.scratch_block = num_blocks if has_scratch_block else None
-        """Where padding reads and writes."""
+        """Block that padding reads and writes."""
         if self.scratch_block is not None:
             self._clear((self.scratch_block,))
 
@@ -115,11 +119,12 @@ class PagedKV:
         return self._allocator.num_free
 
     def pools(self, layer: int) -> tuple[Tensor, Tensor]:
-        """`all_pools` of a layer."""
+        """Return `all_pools` of a layer."""
         return self.all_pools[layer]
 
     def allocate(self) -> int:
-        """A new empty slot; numbers are not used twice, so that a stale one is an error."""
+        """Return a new empty slot. Numbers are never used twice, so that a stale one is an
+        error."""
         slot = self._num_slots_made
         self._num_slots_made += 1
         self._slots[slot] = _Slot()
@@ -157,8 +162,8 @@ class PagedKV:
     def rollback(self, slot: int, length: int) -> None:
         """Forget every place at or after `length`; a no-op when fewer are cached.
 
-        Raises OutOfBlocksError, and then changes nothing, where it ends inside of a shared block
-        and none is free for a copy.
+        If `length` is inside a shared block and no block is free for a copy, raises
+        OutOfBlocksError and changes nothing.
         """
         assert length >= 0
         state = self._slots[slot]
@@ -174,7 +179,7 @@ class PagedKV:
         del state.serials[num_full:]
 
     def publish(self, slot: int, ids: array[int], root: str = "") -> None:
-        """Let others find the slot's full blocks, whose keys and values came from `ids`."""
+        """Let other slots find the slot's full blocks, whose keys and values came from `ids`."""
         state = self._slots[slot]
         assert len(ids) <= state.length
         for index in range(len(state.serials), len(ids) // self.block_size):
@@ -183,9 +188,10 @@ class PagedKV:
             state.serials.append(serial)
 
     def adopt(self, slot: int, ids: array[int], root: str = "") -> int:
-        """Let the slot share what others have published of `ids`, which begin like its own.
+        """Let the slot share the published blocks of `ids`, which begin like its own IDs.
 
-        Whole blocks only, behind the slot's own full ones. Returns how many tokens it now caches.
+        Only whole blocks are shared, after the slot's own full ones. Return the number of cached
+        tokens.
         """
         state = self._slots[slot]
         num_full = state.length // self.block_size
@@ -202,7 +208,7 @@ class PagedKV:
         return state.length
 
     def withdraw(self, slot: int) -> None:
-        """No other slot finds what this one holds any more."""
+        """Make the slot's blocks unfindable for other slots."""
         for block in self._slots[slot].blocks:
             self._allocator.unname(block)
 
@@ -222,7 +228,8 @@ class PagedKV:
         return ids[index * self.block_size : (index + 1) * self.block_size].tobytes()
 
     def _make_private(self, state: _Slot, index: int, num_places: int) -> None:
-        """The slot is to write behind the first places of a block that others hold or may find."""
+        """Prepare the slot to write after the first places of a block that other slots hold or may
+        find."""
         block = state.blocks[index]
         if not self._allocator.is_shared(block):
             self._allocator.unname(block)
@@ -242,10 +249,11 @@ class PagedKV:
         return self._blocks_for(state.length + count) - len(state.blocks)
 
     def _clear(self, blocks: Sequence[int]) -> None:
-        """Zero blocks that change hands: a NaN in what memory or a request left must not spread.
+        """Zero blocks that change hands. A NaN left by memory or a request must not spread.
 
-        A masked key weighs exactly 0, but 0 * NaN is NaN. One operation for all: on a GPU one
-        over a part of every layer is a launch for every 2 GiB from its first byte to its last.
+        A masked key weighs exactly 0, but 0 * NaN is NaN. One operation clears all blocks. On a
+        GPU, an operation over a part of every layer is a launch for every 2 GiB from its first byte
+        to its last.
         """
         if not blocks or not self._clears_blocks:
             return

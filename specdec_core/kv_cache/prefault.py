@@ -1,8 +1,8 @@
-"""Blocks whose memory the system backs before they are taken.
+"""Backs the memory of blocks before they are taken.
 
-The first write to a page is a fault, which took 2 to 10 us on a virtual machine: a new block of the
-demo model has 150 of them, and a round of 16 rows takes one. Blocks that nobody needs for long stay
-unbacked.
+The first write to a page is a fault, which took 2 to 10 us on a virtual machine. A new block of the
+demo model has 150 of them, and a round of 16 rows takes one block. Blocks that are not needed soon
+stay unbacked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from torch import Tensor
 from specdec_core.kernels.build import build_library, reason_of
 
 AHEAD_BYTES = 128 * 2**20
-"""What is backed and not taken yet, at most; once half of it is taken, as much is backed again."""
+"""Maximum bytes that are backed and not taken yet. Once half of them are taken, the rest is filled
+up."""
 _STEP_BYTES = 8 * 2**20
 THREAD_NAME = "kv-backed-ahead"
 _SOURCE = Path(__file__).parents[1] / "kernels" / "csrc" / "prefault.c"
@@ -28,11 +29,12 @@ _SOURCE = Path(__file__).parents[1] / "kernels" / "csrc" / "prefault.c"
 _logger = logging.getLogger(__name__)
 
 Touch = Callable[[int, int, int, int], None]
-"""`specdec_touch` of csrc/prefault.c: the first byte, planes, bytes between them, bytes of each."""
+"""Type of `specdec_touch` of csrc/prefault.c: the first byte, planes, bytes between them, bytes of
+each."""
 
 
 class PagePrefault:
-    """Of a pool [planes, blocks, bytes]: its lowest blocks are taken first."""
+    """Backs the blocks of a pool [planes, blocks, bytes], lowest blocks first."""
 
     def __init__(self, pool: Tensor, touch: Touch) -> None:
         self._pool = pool
@@ -43,7 +45,8 @@ class PagePrefault:
         self._thread: threading.Thread | None = None
 
     def reach(self, num_taken: int) -> None:
-        """So many of the first blocks were ever taken. Starts what backs others, if it is time."""
+        """Start backing more blocks if it is time. `num_taken` of the first blocks were ever
+        taken."""
         is_busy = self._thread is not None and self._thread.is_alive()
         if is_busy or num_taken + self._ahead // 2 <= self._num_backed:
             return
@@ -51,12 +54,12 @@ class PagePrefault:
         self._num_backed = min(num_taken + self._ahead, self._num_blocks)
         if first < self._num_backed:
             part = self._pool[:, first : self._num_backed]
-            # No daemon: one that comes back from C while Python ends takes the process down.
+            # Not a daemon: a daemon that returns from C while Python ends would crash the process.
             self._thread = threading.Thread(target=self._back, args=(part,), name=THREAD_NAME)
             self._thread.start()
 
     def _back(self, part: Tensor) -> None:
-        """Step by step: who ends the process waits for one alone."""
+        """Back the blocks step by step, so that the end of the process waits for one step only."""
         num_planes, num_blocks, block_bytes = part.shape
         step = max(_STEP_BYTES // (num_planes * block_bytes), 1)
         for first in range(0, num_blocks, step):
@@ -69,7 +72,8 @@ class PagePrefault:
 
 @lru_cache(maxsize=1)
 def load_touch() -> Touch | None:
-    """None, and a line in the log, where it cannot be built: then passes take the faults."""
+    """Return the touch function. If it cannot be built, log a line and return None; passes then
+    take the faults."""
     try:
         library, _ = build_library(_SOURCE)
     except (OSError, subprocess.SubprocessError) as error:

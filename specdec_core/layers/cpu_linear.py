@@ -1,8 +1,8 @@
 """Linear layers over our own matrix product (kernels/products.h), in bfloat16 on a CPU.
 
-A row's bits are the same in calls of any number of rows, so exact numerics needs no classes of
-sizes. Weights are kept in the order in which the product reads them. Shape legend: M rows of a
-call, I inputs, O outputs.
+A row's bits are the same in calls of any number of rows, so exact numerics needs no size classes.
+Weights are stored in the order in which the product reads them. Shape legend: M rows of a call, I
+inputs, O outputs.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from specdec_core.kernels.ops import NativeKernels
 from specdec_core.layers.huge_pages import empty_in_huge_pages
 
 _TILE = 32
-"""Inputs and outputs come in so many."""
+"""Inputs and outputs are multiples of this number."""
 
 
 class NativeLinear(nn.Module):
     """Replaces a bfloat16 nn.Linear for inference; keeps no other copy of its weight."""
 
     def __init__(self, linear: nn.Linear, kernels: NativeKernels, packed: Tensor) -> None:
-        """`packed` is the weight in the product's order; `linear` may go."""
+        """Take over the bias of `linear`, which may then be freed. `packed` is its weight in the
+        product's order."""
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
@@ -37,9 +38,9 @@ class NativeLinear(nn.Module):
 
 @torch.inference_mode()
 def replace_linears(model: nn.Module, kernels: NativeKernels) -> int:
-    """Replace the linears of `model` that the product can take; returns how many there were.
+    """Replace the linears of `model` that the product supports; return their number.
 
-    Their weights lie one behind the other, as a pass reads them.
+    Their weights follow each other in memory, in the order in which a pass reads them.
     """
     linears = {
         name: module
@@ -65,7 +66,7 @@ def _is_replaceable(module: nn.Linear) -> bool:
 
 
 def _pack(weight_OI: Tensor, place: Tensor) -> Tensor:
-    """[O / 32, I / 2 pairs of inputs, 32 outputs, 2] in `place`: block behind block."""
+    """Return [O / 32, I / 2 pairs of inputs, 32 outputs, 2] in `place`, one block after another."""
     num_outputs, num_inputs = weight_OI.shape
     blocks = weight_OI.view(num_outputs // _TILE, _TILE, num_inputs // 2, 2).transpose(1, 2)
     return place.view(blocks.shape).copy_(blocks)

@@ -1,7 +1,7 @@
-"""What lies between the linears of a layer of Llama's shape: PyTorch's operations, or our kernels.
+"""Operations between the linears of a layer of Llama's shape: PyTorch's operations, or our kernels.
 
-Both round every number where transformers does. PyTorch's give the same bits as transformers; the
-kernels (bfloat16 on a CPU) sum in an order of their own.
+Both round every number where transformers does. PyTorch's give the same bits as transformers. The
+kernels (bfloat16 on a CPU) sum in their own order.
 
 Shape legend: T tokens of the pass, E hidden size, X heads, D head size, I width of the MLP.
 """
@@ -26,19 +26,19 @@ class RMSNorm(nn.Module):
         self.epsilon: float = norm.variance_epsilon
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Over the last axis of [*X, E]."""
+        """Apply the norm over the last axis of [*X, E]."""
         return rms_norm(rows, rows.shape[-1:], None, self.epsilon).mul_(self.weight)
 
 
 class Rotation(NamedTuple):
-    """Where the tokens of a pass stand, [T, D] each."""
+    """Rotary factors for the positions of the tokens of a pass, [T, D] each."""
 
     cosine: Tensor
     sine: Tensor
 
 
 class Heads(NamedTuple):
-    """How the heads of a token's row lie: queries, keys, values."""
+    """Layout of the heads in a token's row: queries, keys, values."""
 
     num_query: int
     num_key: int
@@ -47,24 +47,27 @@ class Heads(NamedTuple):
 
 
 class LayerOps(Protocol):
-    """The operations of a layer that are no linear and no attention."""
+    """Operations of a layer other than linears and attention."""
 
     def add_norm(self, x_TE: Tensor, update_TE: Tensor | None, norm: RMSNorm) -> Tensor:
-        """Add `update_TE` to `x_TE` in place; returns the norm of the sum."""
+        """Add `update_TE` to `x_TE` in place; return the norm of the sum."""
         ...
 
     def turn(self, heads_TXD: Tensor, rotation: Rotation, heads: Heads) -> Tensor:
-        """Norms of query and key heads, where there are any, then the rotary position embedding
-        (arXiv 2104.09864): [T, X, D] as given, its query and key heads turned."""
+        """Apply the norms of query and key heads, if any, then the rotary position embedding.
+
+        The embedding is that of arXiv 2104.09864. Return [T, X, D] with rotated query and key
+        heads.
+        """
         ...
 
     def gate(self, gate_up: Tensor, activation: nn.Module) -> Tensor:
-        """activation(gate) * up of [T, 2 I]; returns [T, I]."""
+        """Return activation(gate) * up of [T, 2 I] as [T, I]."""
         ...
 
 
 class TorchOps:
-    """Any device and type, in the bits of transformers."""
+    """Operations for any device and type, with the bits of transformers."""
 
     def add_norm(self, x_TE: Tensor, update_TE: Tensor | None, norm: RMSNorm) -> Tensor:
         if update_TE is not None:
@@ -86,7 +89,7 @@ class TorchOps:
 
 
 class NativeOps:
-    """bfloat16 on a CPU, SiLU: a call each."""
+    """Operations for bfloat16 on a CPU with SiLU, one call each."""
 
     def __init__(self, kernels: NativeKernels) -> None:
         self._kernels = kernels
@@ -107,7 +110,7 @@ class NativeOps:
 
 
 def _turned(heads_TXD: Tensor, rotation: Rotation) -> Tensor:
-    """Number i pairs with i + D / 2."""
+    """Rotate the heads. Number i pairs with i + D / 2."""
     cosine, sine = (some.unsqueeze(1) for some in rotation)
     first, second = heads_TXD.chunk(2, dim=-1)
     swapped = torch.cat([-second, first], dim=-1)

@@ -1,9 +1,9 @@
-"""What lies between the linears of a layer on a GPU: kernels of our own, in Triton, one for each.
+"""Operations between the linears of a layer on a GPU: our own Triton kernels, one for each.
 
-PyTorch takes three operations for a norm behind a sum, sixteen for the rotation of the heads and
-two for the gate, and a GPU two to three microseconds for each of them. These round every number
-where transformers does. A row is one program's, or a part of it that needs no other: rows never see
-each other. Shape legend as in layers/elementwise.py.
+PyTorch takes three operations for a sum and its norm, sixteen for the rotation of the heads and two
+for the gate. A GPU takes two to three microseconds for each of them. These kernels round every
+number where transformers does. A program handles a row, or an independent part of a row, so rows
+never influence each other. Shape legend as in layers/elementwise.py.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from specdec_core.layers.elementwise import Heads, RMSNorm, Rotation
 from specdec_core.layers.triton_launch import launch_options, wait_for_inputs
 
 _TURNED_HEADS = 4
-"""Of a program."""
+"""Heads that one program rotates."""
 _GATED = 1024
-"""Numbers of a program."""
+"""Numbers that one program gates."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -67,7 +67,7 @@ def _turn(  # type: ignore[no-untyped-def]
     HAS_NORMS: tl.constexpr,
     STARTS_EARLY: tl.constexpr,
 ):
-    """Number i of a head pairs with i + D / 2: X heads of a program, P pairs."""
+    """Rotate the heads. Number i of a head pairs with i + D / 2; X heads of a program, P pairs."""
     wait_for_inputs(STARTS_EARLY)
     HALF: tl.constexpr = HEAD_DIM // 2
     token = tl.program_id(0).to(tl.int64)
@@ -112,7 +112,7 @@ def _turn(  # type: ignore[no-untyped-def]
 def _gate(  # type: ignore[no-untyped-def]
     gate_up, output, WIDTH: tl.constexpr, GATED: tl.constexpr, STARTS_EARLY: tl.constexpr
 ):
-    """SiLU."""
+    """Apply SiLU to the gate and multiply."""
     wait_for_inputs(STARTS_EARLY)
     row = tl.program_id(0).to(tl.int64)
     number_I = tl.program_id(1) * GATED + tl.arange(0, GATED)
@@ -127,13 +127,14 @@ def _gate(  # type: ignore[no-untyped-def]
 
 
 class TritonOps:
-    """Any type on a GPU, SiLU: a launch each. Implements LayerOps."""
+    """Operations for any type on a GPU with SiLU, one launch each. Implements LayerOps."""
 
     compiler_version: str = triton.__version__
-    """Another one may order sums in another way: it is part of the numerics fingerprint."""
+    """Version of Triton. Another version may order sums in another way, so this is part of the
+    numerics fingerprint."""
 
     def __init__(self, *, starts_early: bool = False) -> None:
-        """Whether kernels may start early on the GPU."""
+        """Set whether kernels may start early on the GPU."""
         self._launch = launch_options(starts_early)
 
     def add_norm(self, x_TE: Tensor, update_TE: Tensor | None, norm: RMSNorm) -> Tensor:

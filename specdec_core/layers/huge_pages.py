@@ -1,7 +1,7 @@
-"""Memory in pages of 2 MiB, where the system has them.
+"""Memory in pages of 2 MiB, if the system supports them.
 
-What every pass reads from end to end is read a fifth faster there: the machine looks ahead to the
-end of a page and no further.
+Memory that every pass reads from end to end is read a fifth faster there. The processor prefetches
+only up to the end of a page.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _PAGE = 1 << 21
 
 
 def empty_in_huge_pages(num_bytes: int) -> Tensor:
-    """Zeroed bytes on the CPU, on a page's boundary, [num_bytes]; in usual pages where the system
-    has no others."""
+    """Return zeroed bytes on the CPU, on a page's boundary, [num_bytes]. They are in usual pages if
+    the system has no others."""
     advice = getattr(mmap, "MADV_HUGEPAGE", None)
     if advice is None:
         return torch.zeros(num_bytes, dtype=torch.uint8)

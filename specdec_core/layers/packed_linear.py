@@ -1,6 +1,6 @@
-"""Linear layers whose weights oneDNN has packed once, for the CPU.
+"""Linear layers for the CPU, whose weights oneDNN has packed once.
 
-F.linear rearranges a bfloat16 weight on every call, which few rows never pay back.
+F.linear rearranges a bfloat16 weight on every call. With few rows, that cost is never recovered.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _TYPICAL_ROWS = 8
 class PackedLinear(nn.Module):
     """Replaces an nn.Linear for inference; keeps no unpacked weight.
 
-    8 rows, 2 threads: 576 -> 1536 takes 110 us instead of 169, 576 -> 49,152 takes 6.8 ms instead
-    of 11.4. 512 rows take as long as before.
+    With 8 rows and 2 threads, 576 -> 1536 takes 110 us instead of 169. 576 -> 49,152 takes 6.8 ms
+    instead of 11.4. 512 rows take as long as before.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -40,11 +40,12 @@ class PackedLinear(nn.Module):
 
 @torch.inference_mode()
 def pack_linears(model: nn.Module) -> int:
-    """Replace the linears of `model` on a CPU; returns how many there were.
+    """Replace the linears of `model` on a CPU; return their number.
 
-    bfloat16 ones only where every bit stays. In float32 the library behind F.linear changes its
-    summation order with every few rows and the packed kernel does not, which exact numerics needs;
-    it is as fast at 4 rows and more, a tenth slower at 1 (SmolLM2-135M, one step, 2 threads).
+    bfloat16 linears are replaced only if every bit stays the same. In float32, the library behind
+    F.linear changes its summation order with every few rows. The packed kernel does not, which
+    exact numerics needs. It is as fast at 4 rows and more, and a tenth slower at 1 (SmolLM2-135M,
+    one step, 2 threads).
     """
     if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
         return 0
@@ -68,7 +69,7 @@ def _is_packable(module: nn.Module) -> bool:
 
 
 def _is_packed_by_onednn(dtype: torch.dtype) -> bool:
-    """It refuses bfloat16 on processors without AVX-512."""
+    """Return True if oneDNN packs the type. It refuses bfloat16 on processors without AVX-512."""
     has_bfloat16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return dtype == torch.float32 or (dtype == torch.bfloat16 and has_bfloat16)
 

@@ -1,7 +1,7 @@
-"""Which operations between the linears of a layer this device has: asked once, at load.
+"""Selects the operations between the linears of a layer for this device, once, at load.
 
-Kernels of our own in Triton on a GPU, where they answer like PyTorch's; else PyTorch's. Shape
-legend as in layers/elementwise.py.
+On a GPU these are our own Triton kernels if their results match PyTorch's. Otherwise they are
+PyTorch's. Shape legend as in layers/elementwise.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOLERANCE = 2e-2
 
 
 class Sizes(NamedTuple):
-    """Of what is made up to try them."""
+    """Sizes of the tensors that test the operations."""
 
     hidden: int
     ffn: int
@@ -33,8 +33,10 @@ class Sizes(NamedTuple):
 
 
 def device_ops_for(model: Any) -> LayerOps | None:
-    """Those of the GPU that a model of Llama's shape lies on; None where it has none of its own. A
-    kernel that does not compile, does not run or answers wrongly is passed over; the log says why.
+    """Return the GPU operations for a model of Llama's shape, or None if there are none.
+
+    A kernel that does not compile, does not run or gives wrong results is skipped. The log has the
+    reason.
     """
     device: torch.device = model.device
     if device.type != "cuda" or model.config.hidden_act != "silu":
@@ -50,7 +52,7 @@ def device_ops_for(model: Any) -> LayerOps | None:
         if is_right(ops, _sizes_of(model), model.dtype, device):
             return ops
         reason = "their answers are wrong"
-    except Exception as error:  # of whatever library or compiler: there is another way
+    except Exception as error:  # of any library or compiler: there is another way
         reason = str(error)
     _logger.warning(
         "no kernels between the linears, PyTorch's operations take their place and a pass takes "
@@ -74,14 +76,14 @@ def _sizes_of(model: Any) -> Sizes:
 
 @torch.inference_mode()
 def is_right(ops: LayerOps, sizes: Sizes, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether they answer like PyTorch's, but for the order of sums."""
+    """Return True if the results match PyTorch's, except for the order of sums."""
     expected, found = (_answers(some, sizes, dtype, device) for some in (TorchOps(), ops))
     pairs = zip(expected, found, strict=True)
     return all(torch.allclose(a, b, atol=_TOLERANCE, rtol=_TOLERANCE) for a, b in pairs)
 
 
 def _answers(ops: LayerOps, sizes: Sizes, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    """Of every operation, in float32: the same numbers each time."""
+    """Return the results of every operation in float32, with the same inputs each time."""
     generator = torch.Generator().manual_seed(0)
 
     def made(*shape: int) -> Tensor:

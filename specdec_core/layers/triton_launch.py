@@ -1,6 +1,7 @@
-"""Kernels that start while the one before them ends: programmatic dependent launch, from Hopper on.
+"""Early start of kernels while the previous one ends: programmatic dependent launch, from Hopper
+on.
 
-A pass is hundreds of short ones, and a start takes a microsecond.
+A pass is hundreds of short kernels, and a start takes a microsecond.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ _FIRST_CAPABILITY = (9, 0)
 
 @triton.jit  # type: ignore[untyped-decorator]
 def wait_for_inputs(STARTS_EARLY: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Comes before whatever touches memory: what ran before has written it from here on. The next
-    kernel may start."""
+    """Wait until the previous kernel has written its results. Call it before any access to memory.
+    The next kernel may start afterwards."""
     if STARTS_EARLY:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
@@ -28,6 +29,7 @@ def may_start_early(device: torch.device) -> bool:
 
 
 def launch_options(starts_early: bool) -> dict[str, Any]:
-    """Of a kernel that waits for its inputs; Triton's interpreter knows no such option."""
+    """Return the launch options of a kernel that waits for its inputs. Triton's interpreter does
+    not support launch_pdl."""
     options = {"STARTS_EARLY": starts_early}
     return options | {"launch_pdl": True} if starts_early else options

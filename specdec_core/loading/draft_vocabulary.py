@@ -1,7 +1,8 @@
-"""A draft's reduced vocabulary: a head with a row only for the ids that it may propose.
+"""Reduced vocabulary of a draft: a head with rows only for the IDs that it may propose.
 
-The folder stays an ordinary one with a full head; a file beside it lists the ids. Whoever ignores
-the file loads the full head. Whatever a draft cannot propose costs a rejection, never a token.
+The folder keeps an ordinary full head. An extra file lists the IDs; software that ignores this file
+loads the full head. A token that the draft cannot propose costs a rejection. It never changes the
+output.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from specdec_core.errors import ModelNotSupportedError
 
 CONFIG_FIELD = "draft_vocab_ids"
-"""Of config.json: the name of the file of ids."""
+"""Field of config.json that names the file of token IDs."""
 FILE_NAME = "draft_vocab.json"
 
 
@@ -52,7 +53,8 @@ def reduce_head(model: PreTrainedModel, folder: Path) -> None:
 
 
 def write_draft_vocabulary(folder: Path, config: PreTrainedConfig, ids: Sequence[int]) -> None:
-    """List `ids`, ascending, beside a model, and name the file in its configuration."""
+    """List `ids`, ascending, in a file in the model's folder, and name the file in its
+    configuration."""
     setattr(config, CONFIG_FIELD, FILE_NAME)
     (folder / FILE_NAME).write_text(json.dumps(list(ids)) + "\n")
 

@@ -1,6 +1,6 @@
-"""What exact numerics cost on a GPU: passes of a few sizes, timed in both numerics at load.
+"""Cost of exact numerics on a GPU: passes of a few sizes, timed in both numerics at load.
 
-On a CPU nobody asks: its exact kernels are its fast ones.
+A CPU needs no such test, because its exact kernels are its fast ones.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ from specdec_core.messages import Role
 from specdec_core.worker.model_runner import ModelRunner
 
 MAX_COST = 0.1
-"""Of the time of a fast pass: where exact ones take more, `auto` goes on fast."""
+"""Maximum extra time of an exact pass, as a share of the fast pass's time. If exact passes cost
+more, `auto` uses fast numerics."""
 _SIZES = ((1, 1), (8, 5), (32, 5))
-"""(sequences, rows of each): one answer alone, and verifications."""
+"""(sequences, rows of each): one sequence alone, and two sizes of verifications."""
 
 _logger = logging.getLogger(__name__)
 
 
 def leave_exact_where_dear(model: ModelRunner) -> None:
-    """Bring an exact model on a GPU back into fast numerics where exact passes of any of the sizes
-    cost more than MAX_COST; the log says what was measured."""
+    """Return an exact GPU model to fast numerics if exact passes of any size cost more than
+    MAX_COST.
+
+    The log reports the measured costs.
+    """
     if model.device.type == "cpu":
         return
     costs = cost_of_exact(model)
@@ -40,8 +44,8 @@ def leave_exact_where_dear(model: ModelRunner) -> None:
 
 
 def cost_of_exact(model: ModelRunner) -> dict[int, float]:
-    """By how much of a fast pass's time an exact one takes longer, by the rows of the pass. Sizes
-    that the cache has no room for are left out."""
+    """Return the extra time of an exact pass, as a share of the fast pass's time, by rows of the
+    pass. Sizes that do not fit into the cache are left out."""
     exact = _times(model)
     with in_fast_numerics(model):
         fast = _times(model)
@@ -49,6 +53,7 @@ def cost_of_exact(model: ModelRunner) -> dict[int, float]:
 
 
 def _times(model: ModelRunner) -> dict[int, float]:
-    """Of passes that are recorded by then."""
+    """Return seconds by number of rows. The first run records the passes; the second run is
+    timed."""
     time_steps(model, Role.TARGET, sizes=_SIZES)
     return {time.num_rows: time.seconds for time in time_steps(model, Role.TARGET, sizes=_SIZES)}

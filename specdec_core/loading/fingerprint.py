@@ -1,4 +1,5 @@
-"""What two replicas must have in common so that one continues bit for bit what the other began."""
+"""Fingerprint of a replica's numerics. Replicas with equal fingerprints continue each other's
+sequences bit for bit."""
 
 from __future__ import annotations
 
@@ -16,14 +17,16 @@ from specdec_core.layers.elementwise import LayerOps
 from specdec_core.worker.model_runner import ModelRunner
 
 _FLASH_PACKAGES = ("flash-attn", "flash-attn-3")
-"""PyTorch's own copy has PyTorch's version."""
+"""Packages of flash attention that have their own version. PyTorch's own copy has PyTorch's
+version."""
 _UNKNOWN = "unknown"
 
 
 def numerics_fingerprint(model: ModelRunner, digest: str) -> str:
-    """Readable facts first, then one hash of all that may change a bit.
+    """Return readable facts, then one hash of everything that may change a bit.
 
-    `digest` is of the model's files. Threads count: kernels divide their sums by them.
+    `digest` is the digest of the model's files. The number of threads counts, because kernels
+    divide their sums by it.
     """
     dtype = str(model.dtype).removeprefix("torch.")
     facts = [
@@ -46,7 +49,7 @@ def numerics_fingerprint(model: ModelRunner, digest: str) -> str:
 
 
 def _compiled(kernels: BlockAttention | LayerOps | None) -> str:
-    """With the version of the compiler that made them, where they have one."""
+    """Return the kernels' name, and the version of their compiler if they have one."""
     return f"{type(kernels).__name__} {getattr(kernels, 'compiler_version', '')}"
 
 
@@ -57,14 +60,14 @@ def _device_name(device: torch.device) -> str:
 
 
 def _gpu_libraries() -> str:
-    """With their versions, which do not follow from PyTorch's."""
+    """Return the GPU libraries with their versions, which PyTorch's version does not determine."""
     flash = [f"{name} {_package_version(name)}" for name in _FLASH_PACKAGES]
     preferred = torch.backends.cuda.preferred_blas_library()
     return ", ".join([f"cuBLAS {_cublas_version()} {preferred}", *flash])
 
 
 def _cublas_version() -> str:
-    """Of the library that this process has loaded: another patch of it may sum in another order."""
+    """Return the version of the loaded cuBLAS. Another patch version may sum in another order."""
     major = str(torch.version.cuda).partition(".")[0]
     try:
         library = ctypes.CDLL(f"libcublasLt.so.{major}", mode=os.RTLD_NOLOAD)

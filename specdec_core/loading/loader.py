@@ -1,4 +1,4 @@
-"""From a folder or hub id to a model that can decode: safetensors only, never remote code."""
+"""Loads a model that can decode from a folder or hub ID: safetensors only, never remote code."""
 
 from __future__ import annotations
 
@@ -66,25 +66,27 @@ class LoadConfig:
     device: str = "auto"
     """auto (cuda when there is one), cpu, cuda, cuda:1 ..."""
     revision: str | None = None
-    """Of hub ids: a branch, tag or commit."""
+    """Branch, tag or commit of a hub model."""
     max_model_len: int | None = None
-    """Most tokens of a sequence; None takes what the model was made for."""
+    """Maximum tokens of a sequence. None: the maximum of the model's configuration."""
     kv_cache_tokens: int | None = None
-    """Tokens that the KV cache can hold; None takes a share of the free memory."""
+    """Capacity of the KV cache in tokens. None: a share of the free memory."""
     numerics: Numerics = Numerics.AUTO
     model_impl: ModelImpl = ModelImpl.AUTO
     enforce_eager: bool = False
-    """PyTorch's own operations only, one by one, where there are kernels of ours as well, or passes
-    that a GPU repeats as a whole."""
+    """Use only PyTorch's own operations, one by one. Our own kernels and recorded GPU passes are
+    off."""
     gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
-    """Share of a GPU's memory that this process may take, weights and all; the cache gets what is
-    left. What other processes take does not count, so the shares of all have to fit."""
+    """Share of a GPU's memory that this process may take, weights included. The cache gets what is
+    left. Memory of other processes does not count, so the shares of all processes must fit
+    together."""
     max_choices: int = DEFAULT_MAX_CHOICES
-    """Most tokens that one call chooses, whose logits and choice a GPU's cache leaves room for."""
+    """Maximum tokens that one call samples. A GPU's cache leaves room for their logits and
+    sampling."""
     enable_prefix_caching: bool = True
-    """Prompts that begin alike share what is cached of them."""
+    """Share the cached blocks of equal prompt prefixes between sequences."""
     on_stage: Callable[[str], None] | None = field(default=None, compare=False)
-    """Told what loading is at: each stage may take minutes."""
+    """Callback that receives the current stage of loading. A stage may take minutes."""
 
     def __post_init__(self) -> None:
         device_type = self.device.partition(":")[0]
@@ -106,15 +108,16 @@ class LoadConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """A model ready to decode and what its files say of it."""
+    """A model that is ready to decode, and facts from its files."""
 
     model: ModelRunner
     end_token_ids: frozenset[int]
-    """Every id that ends an answer by the model's generation config and config."""
+    """Every ID that ends an answer according to the model's generation config and config."""
     digest: str
     name: str
     fingerprint: str
-    """Equal on two replicas that continue each other's sequences bit for bit."""
+    """Fingerprint of the numerics. Two replicas with equal fingerprints continue each other's
+    sequences bit for bit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,10 +132,10 @@ def load_pair(
     config: LoadConfig | None = None,
     draft_config: LoadConfig | None = None,
 ) -> LoadedPair:
-    """Load a target and, if named, its draft, once their tokenizers are known to agree.
+    """Load a target and, if named, its draft, after a check that their tokenizers agree.
 
-    The draft is loaded like the target unless `draft_config` says otherwise, but for the revision
-    and for exact numerics: whatever a draft proposes, the target decides.
+    Without `draft_config`, the draft uses the target's settings except for the revision and the
+    numerics. It runs in fast numerics, because the target decides on every proposed token.
     """
     config = config or LoadConfig()
     draft_config = draft_config or replace(config, revision=None, numerics=Numerics.FAST)
@@ -150,7 +153,7 @@ def load_pair(
 
 
 def timed(loaded: LoadedModel, role: Role) -> LoadedModel:
-    """Return the same. Its model knows the times of its passes."""
+    """Time the passes of the model, store the times in it, and return `loaded`."""
     identity = f"{loaded.digest} {loaded.fingerprint}"
     loaded.model.step_times = known_or_timed(loaded.model, role, identity)
     return loaded
@@ -159,7 +162,7 @@ def timed(loaded: LoadedModel, role: Role) -> LoadedModel:
 def load_model(
     path_or_id: str, config: LoadConfig | None = None, companion: ColocatedDraft | None = None
 ) -> LoadedModel:
-    """Load one model and leave room on its GPU for a `companion`.
+    """Load one model and leave room on its GPU for the draft `companion`.
 
     Raises ModelNotSupportedError or InvalidRequestError, naming the path.
     """
@@ -202,7 +205,7 @@ def load_model(
 def _companion(
     draft: str, config: LoadConfig, target_device: torch.device
 ) -> ColocatedDraft | None:
-    """What a draft will take of the GPU of its target; None where it takes nothing of that."""
+    """Return what the draft takes of its target's GPU, or None if it runs on another device."""
     device = device_of(config.device)
     if device.type != "cuda" or device != target_device:
         return None
@@ -210,7 +213,7 @@ def _companion(
 
 
 def companion_of(folder: Path, dtype: DType, device: torch.device) -> ColocatedDraft:
-    """By its files: nothing is loaded."""
+    """Return what a draft takes of a GPU. Only its files are read; nothing is loaded."""
     config = _model_config(folder)
     own: Any = config.dtype if dtype is DType.AUTO else getattr(torch, dtype.value)
     return ColocatedDraft(
@@ -224,8 +227,11 @@ def settle_numerics(
     numerics: Numerics,
     check: Callable[[ModelRunner], None] = check_rows,
 ) -> None:
-    """Bring a fast model into what was asked for, which `check` proves, and AUTO out of it again
-    where it is dear. Raises NotExactError only for EXACT."""
+    """Bring a fast model into the requested numerics and let `check` prove them.
+
+    AUTO returns to fast numerics if the check fails or if exact passes cost too much. Only EXACT
+    raises NotExactError.
+    """
     if numerics is Numerics.FAST:
         return
     try:
@@ -237,8 +243,11 @@ def settle_numerics(
 
 
 def _numerics_of_linears(weights: nn.Module, numerics: Numerics) -> Numerics:
-    """Search for the classes of linears before a cache takes the memory that this needs, so that
-    the passes which are measured for the cache are exact ones; returns what is still possible."""
+    """Find the bit classes of the linears and return the numerics that are still possible.
+
+    The search runs before the cache takes the memory that it needs. The passes that are measured
+    for the cache are then exact ones.
+    """
     if numerics is not Numerics.FAST:
         try:
             make_linears_exact(weights)
@@ -263,7 +272,8 @@ def _model_config(folder: Path) -> PreTrainedConfig:
 
 
 def _max_positions(config: PreTrainedConfig) -> int:
-    """What the model was made for; `check_supported` refuses a model that does not say."""
+    """Return the model's maximum length. `check_supported` refuses a model that does not state
+    one."""
     return int(getattr(config, "max_position_embeddings", None) or 1)
 
 
@@ -280,7 +290,8 @@ def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel | LlamaModel:
 def make_decoder(
     weights: PreTrainedModel, *, enforce_eager: bool = False
 ) -> PreTrainedModel | LlamaModel:
-    """The fastest forward that this machine has for the model, which gives its weights away."""
+    """Return the fastest forward of the model on this machine. `weights` must not be used
+    afterwards."""
     decoder = fuse(weights, uses_kernels=not enforce_eager)
     if not enforce_eager and weights.device.type == "cpu":
         use_choice_kernels()
@@ -291,7 +302,7 @@ def make_decoder(
 
 
 def device_of(name: str) -> torch.device:
-    """With its number: `cuda` and `cuda:0` are not equal."""
+    """Return the device with its index, because `cuda` and `cuda:0` are not equal."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""How many tokens of KV fit on a device when nobody says."""
+"""KV cache size in tokens on a device when the configuration does not set it."""
 
 from __future__ import annotations
 
@@ -13,73 +13,78 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.worker.cuda_graphs import capture as captures
 
 CPU_FRACTION = 0.25
-"""Of the available host memory, which other processes share; pages are only backed once written."""
+"""Share of the available host memory for KV. Other processes use this memory too. The system backs
+pages only when they are written."""
 RECORDING_BYTES = 512 * 2**20
-"""For the recordings themselves, and what libraries take when they are made."""
+"""Bytes for the recordings themselves, and for what libraries allocate when passes are recorded."""
 _GATHERED_LAYERS = 2
-"""A pass copies the keys and values of its rows, one layer at a time, where blocks are not read in
-place; rows of unequal length are padded to the longest."""
+"""Layers of keys and values that a pass copies. Without in-place reading, a pass copies those of
+its rows one layer at a time. Rows of unequal length are padded to the longest."""
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def default_kv_tokens(bytes_per_token: int, logit_bytes: int) -> int:
     """Return the KV tokens of a CPU: a share of the host memory that is free now. The logits of the
-    largest verification, in bytes, are not shared out."""
+    largest verification, `logit_bytes`, are subtracted first."""
     free = max(available_host_bytes() - logit_bytes, 0)
     return int(free * CPU_FRACTION) // bytes_per_token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMemory:
-    """Of a GPU, in bytes, behind the weights."""
+    """Memory of a GPU in bytes, after the weights were loaded."""
 
     free: int
     total: int
     own: int = 0
-    """What this process has taken. What others have is gone from `free` alone."""
+    """Bytes that this process has taken. Memory of other processes only reduces `free`."""
 
     @classmethod
     def now(cls, device: torch.device) -> DeviceMemory:
-        """What the caching allocator holds and does not use counts as free."""
+        """Return the current memory. Unused memory in the caching allocator counts as free."""
         captures.empty_cache()
         free, total = torch.cuda.mem_get_info(device)
         return cls(free=free, total=total, own=torch.cuda.memory_reserved(device))
 
     def budget(self, utilization: float) -> int:
-        """What this process may still take of its share, which is its own alone: replicas that
-        share a GPU, started together or not, have what they planned if their shares fit in it."""
+        """Return the bytes that this process may still take of its share.
+
+        The share belongs to this process alone. If the shares of all replicas on a GPU fit
+        together, each gets its planned memory, in any order of start.
+        """
         return min(self.free, round(self.total * utilization) - self.own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVNeeds:
-    """What shares a GPU's free memory with the KV cache."""
+    """Needs that share a GPU's free memory with the KV cache."""
 
     bytes_per_token: int
     num_layers: int
     workspace_bytes: int = 0
-    """Of the largest pass. Recorded passes take theirs from a pool of their own, once for all."""
+    """Workspace of the largest pass. Recorded passes share one workspace from their own pool."""
     choice_bytes: int = 0
-    """What the choice of a verification's tokens takes beyond that; none of it is recorded."""
+    """Extra bytes for sampling the tokens of a verification. Sampling is never recorded."""
     logit_bytes: int = 0
-    """Where recorded passes leave their logits."""
+    """Bytes of the buffer in which recorded passes leave their logits."""
     is_recorded: bool = False
     reads_blocks: bool = False
-    """Attention reads the blocks in place: no pass copies keys and values."""
+    """True if attention reads the blocks in place, so that no pass copies keys and values."""
     companion_bytes: int = 0
-    """Weights, workspace and logits of a draft that comes after."""
+    """Weights, workspace and logits of a draft that is loaded later."""
     companion_bytes_per_token: int = 0
 
     @property
     def kept_bytes(self) -> int:
-        """What a model keeps that has run its largest pass, recorded and not."""
+        """Return the bytes that a model keeps after its largest pass ran, both eager and
+        recorded."""
         recorded = self.workspace_bytes + self.logit_bytes + RECORDING_BYTES
         return self.workspace_bytes + recorded * self.is_recorded
 
 
 def plan_kv_tokens(memory: DeviceMemory, needs: KVNeeds, utilization: float) -> int:
-    """Tokens of KV that fit. Raises InvalidRequestError where not one does."""
+    """Return the number of KV tokens that fit. Raises InvalidRequestError if not even one fits."""
     budget = memory.budget(utilization) - needs.companion_bytes
     budget -= needs.kept_bytes + needs.choice_bytes
     copied = 0 if needs.reads_blocks else _GATHERED_LAYERS * needs.bytes_per_token
@@ -108,8 +113,11 @@ def _way_out(memory: DeviceMemory, utilization: float) -> str:
 
 
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
-    """How much more memory than before `work` takes on a GPU, at most; 0 elsewhere. What PyTorch's
-    allocator takes from the device counts too: it holds more than is in use."""
+    """Return the peak of extra GPU memory that `work` takes, in bytes; 0 on other devices.
+
+    Memory that PyTorch's allocator takes from the device counts too. The allocator holds more than
+    is in use.
+    """
     if device.type != "cuda":
         return 0
     captures.empty_cache()
@@ -122,9 +130,12 @@ def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
 
 
 def available_host_bytes() -> int:
-    """What the machine could give without swapping, or what the container may still take if that
-    is less. Both count what files are cached in: a machine that has been up for a while has hardly
-    a free page, and gives those back first."""
+    """Return the memory that the machine can give without swapping, or the container's rest if
+    smaller.
+
+    Both figures include the file cache. A machine that has run for a while has almost no free page,
+    and releases the file cache first.
+    """
     free = _meminfo_available_bytes()
     return min(free, _cgroup_free_bytes(free))
 
@@ -148,7 +159,7 @@ def _cgroup_free_bytes(unlimited: int) -> int:
 
 
 def _figure(path: Path, name: str) -> int:
-    """Raises OSError, or ValueError where no line of the file has the name."""
+    """Return the figure called `name`. Raises OSError, or ValueError if no line has this name."""
     for line in path.read_text().splitlines():
         words = line.split()
         if words and words[0] == name:

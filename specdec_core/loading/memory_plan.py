@@ -1,4 +1,4 @@
-"""How a loaded network becomes a model on its device: its passes, and the memory that it takes."""
+"""Makes a ModelRunner from a loaded network: its passes, and the memory that it takes."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ MAX_TOKENS = {"cpu": 512, "cuda": 4096}
 """Maximum tokens of one pass. A CPU verifies 32 sequences of K = 15 in one pass. A GPU verifies
 128 sequences of K = 31 in one: it reads the weights once."""
 _CHOSEN_BY = (SamplingParams(temperature=1.0), SamplingParams(temperature=0.8, top_p=0.95))
-"""The choice takes most memory without filters, where every id gets its noise; or with them."""
+"""Sampling rules for measuring memory. The maximum comes either without filters, where every ID
+gets its noise, or with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """Where a model runs and what it may take there."""
+    """Settings for the memory of a model on its device."""
 
     vocab_size: int
     max_model_len: int
@@ -48,14 +49,14 @@ class MemoryPlan:
     enforce_eager: bool = False
     gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
     max_choices: int = DEFAULT_MAX_CHOICES
-    """Most tokens that one call chooses."""
+    """Maximum tokens that one call samples."""
     companion: ColocatedDraft | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColocatedDraft:
-    """What one of the models on a GPU takes of it. A draft in the process of its target is loaded
-    after it, and caches as much."""
+    """Memory that one of several models on a GPU takes. A draft in its target's process is loaded
+    after the target and caches the same number of tokens."""
 
     weight_bytes: int
     kv: KVShape
@@ -64,9 +65,11 @@ class ColocatedDraft:
 def share_of(
     own: ColocatedDraft, crowd: Sequence[ColocatedDraft], total: int, utilization: float
 ) -> float:
-    """The part of a GPU's `total` bytes for a process that shares `utilization` of it with the
-    others of `crowd`: its weights, and of what all weights leave so much that each caches as many
-    tokens. Each process finds its own without seeing the others."""
+    """Return the share of a GPU's `total` bytes for one of the processes in `crowd`.
+
+    Together the processes use `utilization` of the GPU. Each gets its weights and the KV memory for
+    an equal number of tokens. Each process computes its share without asking the others.
+    """
     room = total * utilization - sum(one.weight_bytes for one in crowd)
     num_tokens = max(room, 0.0) / sum(one.kv.bytes_per_token for one in crowd)
     taken = own.weight_bytes + num_tokens * own.kv.bytes_per_token
@@ -74,7 +77,7 @@ def share_of(
 
 
 def place(weights: PreTrainedModel | LlamaModel, placing: MemoryPlan) -> ModelRunner:
-    """The model, with everything that its device has for it."""
+    """Return the model with its cache, recorder and attention for its device."""
     _settle_device(weights.device)
     attention = None if placing.enforce_eager else block_attention_for(weights)
     tokens = placing.kv_cache_tokens or _planned_tokens(weights, placing, attention)
@@ -97,14 +100,14 @@ def place(weights: PreTrainedModel | LlamaModel, placing: MemoryPlan) -> ModelRu
 
 
 def _settle_device(device: torch.device) -> None:
-    """Before anything is measured: cuDNN's attention, which PyTorch prefers on an H100, makes a
-    plan for each new shape, and passes have many."""
+    """Disable cuDNN's attention before anything is measured. PyTorch prefers it on an H100, but it
+    makes a plan for each new shape, and passes have many shapes."""
     if device.type == "cuda":
         torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def block_attention_for(weights: PreTrainedModel | LlamaModel) -> BlockAttention | None:
-    """Attention over a block table, where the device of the weights has one."""
+    """Return attention over a block table if the device of the weights supports one."""
     shape = kv_shape(weights.config, weights.dtype, weights.device)
     return find_block_attention(shape, weights.config.num_attention_heads, BLOCK_SIZE)
 
@@ -114,7 +117,7 @@ def _planned_tokens(
 ) -> int:
     shape = kv_shape(weights.config, weights.dtype, weights.device)
     if shape.device.type != "cuda":
-        # In float32 at the worst: bfloat16 logits with penalties or a bias are copied to it.
+        # The worst case is float32: bfloat16 logits with penalties or a bias are copied to float32.
         logit_bytes = placing.max_choices * weights.config.vocab_size * torch.float32.itemsize
         return default_kv_tokens(shape.bytes_per_token, logit_bytes)
     pass_bytes, round_bytes = _workspace_bytes(weights, placing, attention)
@@ -136,8 +139,8 @@ def _planned_tokens(
 
 
 def _beside(needs: KVNeeds, companion: ColocatedDraft) -> KVNeeds:
-    """A draft's workspace is no larger than its target's, and neither runs while the other does;
-    but each keeps what it took, its recordings included."""
+    """Add the needs of a draft. Its workspace is no larger than its target's, and the two never run
+    together. Each still keeps what it took, its recordings included."""
     return replace(
         needs,
         companion_bytes=companion.weight_bytes + needs.kept_bytes,
@@ -148,8 +151,11 @@ def _beside(needs: KVNeeds, companion: ColocatedDraft) -> KVNeeds:
 def _workspace_bytes(
     weights: PreTrainedModel | LlamaModel, placing: MemoryPlan, attention: BlockAttention | None
 ) -> tuple[int, int]:
-    """What the largest pass takes beside weights and cache, and what it takes with the choice of
-    its tokens, measured: a long prefill whose last logits are as many as a large group's."""
+    """Measure the bytes of the largest pass without weights and cache, and of the pass with
+    sampling.
+
+    The pass is a long prefill that returns the number of logits of a large group.
+    """
     count = min(MAX_TOKENS["cuda"], placing.max_model_len)
     num_slots = -(-placing.max_choices // count)
     model = ModelRunner(
@@ -168,7 +174,8 @@ def _workspace_bytes(
 
 
 def _score(model: ModelRunner, count: int, wanted: Sequence[int]) -> Tensor:
-    """Logits of the last `wanted` of `count` tokens, of a slot each."""
+    """Return the logits of the last `wanted` of `count` tokens, with one slot per entry of
+    `wanted`."""
     slots = [model.allocate() for _ in wanted]
     logits = model.score([Feed(s, [0] * count, n) for s, n in zip(slots, wanted, strict=True)])
     for slot in slots:

@@ -1,7 +1,7 @@
-"""Times passes of a few sizes once a model is loaded, and keeps them for the next start.
+"""Times passes of a few sizes after a model is loaded, and stores the times for the next start.
 
-What the pool then knows of costs is right before the first request. Passes with other lengths, and
-what the host adds, correct it.
+The scheduler then has correct costs before the first request. Later passes of other lengths, and
+the time that the host adds, correct the costs.
 """
 
 from __future__ import annotations
@@ -30,32 +30,33 @@ _PASSES = (
     *((1, 1), (1, 5), (8, 1), (8, 2), (32, 1), (8, 5), (1, 2), (1, 16), (4, 1), (16, 1)),
     *((32, 2), (64, 1), (1, 9), (8, 16), (32, 5), (8, 9)),
 )
-"""(sequences, rows of each) of a target, what is needed most first. 5, 9 and 16 rows show the steps
-of kernels; beyond 5 rows of 32 sequences prices go by a line."""
+"""(sequences, rows of each) of a target, the most needed sizes first. 5, 9 and 16 rows show the
+steps of kernels. Beyond 5 rows of 32 sequences, a line predicts the prices."""
 _DRAFTS = ((1, 4), (8, 4), (1, 1), (32, 4), (8, 1), (4, 4), (16, 4))
-"""(sequences, tokens of each) of a draft: those of one step tell what a lease takes besides."""
+"""(sequences, tokens of each) of a draft. Drafts of one step show the fixed cost of a lease."""
 _BUDGET_S = 2.0
 _MOST_REPEATS = 8
 _LEAST_REPEATS = 2
-"""The first pass of a size may build what others use."""
+"""Minimum repeats of a size. Its first pass may build what later passes use."""
 _NUM_CHECKED = 2
-"""Sizes that tell whether a table is from a busier time."""
+"""Number of sizes that are timed again to find out if a table is from a busier time."""
 _QUICKER = 0.85
-"""Of the seconds then: by less, a machine differs from hour to hour."""
+"""Ratio of the seconds now to the stored seconds. Below this ratio, the table is measured again. A
+machine's speed differs from hour to hour by less than this."""
 _CONTEXT = 16
-"""Tokens before the pass."""
+"""Cached tokens before the pass."""
 _LONG_SIZE = (4, 1)
 _LONG_CONTEXT = 112
-"""Tokens before the passes that show the price of cached tokens; a multiple of the short
-context."""
+"""Cached tokens before the passes that show the price of cached tokens. A multiple of
+`_CONTEXT`."""
 _LONG_BUDGET_S = 0.9
-"""Seconds for these passes, reading their context included."""
+"""Seconds for these passes, including the prefill of their context."""
 _TOKENS_PER_ROW = 256
-"""Of the cache, at least."""
+"""Minimum cache tokens for each row of a group."""
 _TOKEN = 1
 _RULES = SamplingRules(SamplingParams(temperature=0.0), _CONTEXT)
 _VERSION = 5
-"""Of how passes are timed: tables of another one are not read."""
+"""Version of the method of timing. Tables of another version are ignored."""
 
 _logger = logging.getLogger(__name__)
 
@@ -63,9 +64,12 @@ _logger = logging.getLogger(__name__)
 def known_or_timed(
     model: CachedModel, role: Role, identity: str, folder: Path | None = None
 ) -> tuple[StepTime, ...]:
-    """The table that an earlier start has left for this `identity` (equal where passes take equally
-    long), or a new one, which is left for the next start if nothing else seems to have run. A table
-    is made anew as well where passes are quicker now: that start had less of the machine."""
+    """Return the stored step times for this `identity`, or measure new ones.
+
+    Equal identities mean that passes take equally long. A new table is stored if no other process
+    seems to have disturbed it. If passes are quicker now, the earlier start had less of the
+    machine, and the table is measured again.
+    """
     try:
         path = (folder or cache_folder("step_times")) / f"{_key(role, identity)}.json"
     except OSError as error:
@@ -83,7 +87,7 @@ def known_or_timed(
 
 
 def _are_quicker_now(model: CachedModel, role: Role, known: tuple[StepTime, ...]) -> bool:
-    """By the first sizes, which are soon timed."""
+    """Compare the first sizes, which take little time."""
     kept = {(*time[:2], time.num_cached): time.seconds for time in known}
     few = time_steps(model, role, sizes=_sizes(role)[:_NUM_CHECKED], most_repeats=_LEAST_REPEATS)
     now = {(*time[:2], time.num_cached): time.seconds for time in few}
@@ -98,11 +102,11 @@ def time_steps(
     sizes: Sequence[tuple[int, int]] = (),
     most_repeats: int = _MOST_REPEATS,
 ) -> tuple[StepTime, ...]:
-    """Time passes, and return the quickest of each size, as far as the time and the cache reach.
+    """Time passes and return the quickest of each size, within the limits of time and cache.
 
-    `sizes` are (sequences, rows of each); a draft drafts so many tokens instead. By default they
-    are those of the role, and for a target a size behind a long context, whose difference to a
-    short one is the price of cached tokens.
+    `sizes` are (sequences, rows of each); for a draft, (sequences, drafted tokens of each). The
+    default is the sizes of the role. For a target it adds a size after a long context. The
+    difference to the short context is the price of cached tokens.
     """
     short = _Timing(model, role, clock, _CONTEXT, clock() + _BUDGET_S)
     times = short.quickest(sizes or _sizes(role), most_repeats)
@@ -113,7 +117,7 @@ def time_steps(
 
 
 class _Timing:
-    """Passes behind a context of one length, until a deadline."""
+    """Passes after a context of one length, until a deadline."""
 
     def __init__(
         self,
@@ -128,7 +132,7 @@ class _Timing:
         self._slots: list[int] = []
 
     def quickest(self, sizes: Sequence[tuple[int, int]], most_repeats: int) -> tuple[StepTime, ...]:
-        """Repeat sizes in turns: what else runs for a while holds up all of them, not one."""
+        """Repeat the sizes in turn, so that a disturbance slows all sizes and not only one."""
         found: dict[tuple[int, int], float] = {}
         last_s = 0.0
         try:
@@ -154,7 +158,8 @@ class _Timing:
         return longest <= model.max_model_len and num_sequences * blocks <= model.num_blocks
 
     def _fill(self, num_sequences: int) -> bool:
-        """Give each of so many sequences its context. Return False if the time does not suffice."""
+        """Give each of `num_sequences` sequences its context. Return False if the time does not
+        suffice."""
         new = [self._model.allocate() for _ in range(num_sequences - len(self._slots))]
         self._slots += new
         for _ in range(0, self._context if new else 0, _CONTEXT):
@@ -184,7 +189,8 @@ def _sizes(role: Role) -> Sequence[tuple[int, int]]:
 
 
 def rows_of_a_group(model: ModelRunner) -> int:
-    """Where nobody says: as many as gain by what was timed, and the cache has room for."""
+    """Return the default number of rows in a group. It is limited by the cache, and on a CPU also
+    by the timed gain of larger groups."""
     num_held = model.num_blocks * model.block_size // _TOKENS_PER_ROW
     if model.device.type == "cpu":
         return max(min(rows_that_gain(model.step_times, MAX_CPU_ROWS), num_held), 1)
@@ -196,7 +202,7 @@ def _key(role: Role, identity: str) -> str:
 
 
 def _read(path: Path) -> tuple[StepTime, ...] | None:
-    """None where there is no table, or none that makes sense."""
+    """Return the stored table, or None if there is none or its content is invalid."""
     try:
         return tuple(_step_time(*entry) for entry in json.loads(path.read_text())) or None
     except (OSError, ValueError, TypeError):
@@ -211,7 +217,7 @@ def _step_time(num_sequences: Any, num_rows: Any, seconds: Any, num_cached: Any)
 
 
 def _write(path: Path, times: tuple[StepTime, ...]) -> None:
-    """Into a file of its own first: several processes may start at once."""
+    """Write a temporary file and rename it, because several processes may start together."""
     try:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
             json.dump(times, file)

@@ -1,7 +1,7 @@
-"""Exact numerics: a row's logits are the same bits alone, in any batch and in any chunking.
+"""Exact numerics: a row's logits have the same bits alone, in any batch and in any chunking.
 
-`make_exact` finds the shapes that keep this on this machine, brings the model into them and proves
-it on the model itself, before the first request (algorithm.md section 4).
+`make_exact` finds the shapes that guarantee this on this machine and brings the model into them. It
+then proves the result on the model itself, before the first request (algorithm.md section 4).
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from specdec_core.worker.model_runner import ModelRunner, kv_shape
 
 _CHECKED_LENGTHS = (3, 33, 71, 130, 260, 410, 700)
 _NUM_SINGLE = 4
-"""The last tokens of a sequence: alone one by one, in company as one proposal."""
+"""Last tokens of a sequence. Alone they run one by one; in a batch they run as one proposal."""
 
 
 @torch.inference_mode()
 def check_rows(model: ModelRunner) -> None:
-    """Compare random rows alone, token by token, with the same rows in company, bit for bit.
+    """Compare random rows alone, token by token, with the same rows in a batch, bit for bit.
 
-    In company their prompts come in other chunks, beside others' proposals and prefills. Raises
-    NotExactError with the name of the first operation whose rows see each other.
+    In the batch their prompts have other chunks, and the passes hold proposals and prefills of
+    other rows. Raises NotExactError with the name of the first operation whose rows influence each
+    other.
     """
     sequences = _random_sequences(model)
     alone = torch.cat([_logits_alone(model, ids) for ids in sequences])
@@ -49,8 +50,8 @@ def check_rows(model: ModelRunner) -> None:
 
 
 def make_exact(model: ModelRunner, check: Callable[[ModelRunner], None] = check_rows) -> ClassTable:
-    """Bring `model` into exact numerics. Raises NotExactError, naming the operation that differs,
-    and then leaves the model as it was. `check` proves it."""
+    """Bring `model` into exact numerics, which `check` proves. If the check fails, restore the
+    model and raise NotExactError, naming the operation that differs."""
     table = ClassTable(linears=make_linears_exact(model.module), attention=_attention_shape(model))
     model.class_table = table
     if model.device.type == "cpu":
@@ -65,14 +66,14 @@ def make_exact(model: ModelRunner, check: Callable[[ModelRunner], None] = check_
 
 
 def make_fast(model: ModelRunner) -> list[tuple[str, ExactModule]]:
-    """Bring it back into fast numerics; returns what stood for its plain modules, by name."""
+    """Bring the model back into fast numerics. Return its exact modules by name."""
     model.class_table = None
     return undo_exact(model.module)
 
 
 @contextmanager
 def in_fast_numerics(model: ModelRunner) -> Iterator[None]:
-    """Within it an exact model is a fast one; afterwards it is as it was."""
+    """Run an exact model in fast numerics within the context; restore it afterwards."""
     table = model.class_table
     exact = make_fast(model)
     try:
@@ -84,8 +85,9 @@ def in_fast_numerics(model: ModelRunner) -> Iterator[None]:
 
 
 def _attention_shape(model: ModelRunner) -> AttentionShape:
-    """Our kernels take a lane for each query and the keys in order, and attention over blocks never
-    splits the keys: any shape will do."""
+    """Return the shapes for attention. Any shape keeps the bits in our kernels, which take a lane
+    for each query and the keys in order. The same holds for attention over blocks, which never
+    splits the keys."""
     if model.kernels is not None or model.block_attention is not None:
         return ANY_ATTENTION
     config = model.module.config
@@ -94,7 +96,7 @@ def _attention_shape(model: ModelRunner) -> AttentionShape:
 
 
 def _random_sequences(model: ModelRunner) -> list[list[int]]:
-    """As many of the lengths as the model and its cache hold, at least one."""
+    """Return random sequences of as many lengths as the model and its cache hold."""
     generator = torch.Generator().manual_seed(0)
     sequences: list[list[int]] = []
     room = model.num_free_blocks
@@ -134,7 +136,8 @@ def _logits_in_company(model: ModelRunner, sequences: Sequence[Sequence[int]]) -
 def _company_passes(
     slots: Sequence[int], sequences: Sequence[Sequence[int]]
 ) -> Iterator[list[Feed]]:
-    """Thirds of the prompts, first of every second one; then what is left of all of them."""
+    """Yield thirds of the prompts, first those of every second sequence; then the rest of all
+    prompts."""
     pairs = list(zip(slots, sequences, strict=True))
     cuts = [(len(ids) - _num_single(ids)) // 3 for ids in sequences]
     for first in (0, 1):
@@ -146,7 +149,8 @@ def _company_passes(
 
 
 def _first_dependent(model: ModelRunner, sequences: Sequence[Sequence[int]]) -> str:
-    """The first module whose rows differ from the same rows alone; attention is what is left."""
+    """Return the first module whose rows in a batch differ from the same rows alone. If none
+    differs, the cause is attention."""
     found: list[str] = []
 
     def hook(name: str, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -171,7 +175,7 @@ def _first_dependent(model: ModelRunner, sequences: Sequence[Sequence[int]]) -> 
 
 
 def _operations(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The smallest modules; one that was wrapped counts as one."""
+    """Yield the smallest modules. A wrapped module counts as one."""
     children = [] if isinstance(module, ExactModule) else list(module.named_children())
     if not children:
         yield name, module
@@ -180,7 +184,7 @@ def _operations(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]
 
 
 def _depends_on_company(module: nn.Module, args: tuple[Any, ...], output: Any) -> bool:
-    """Whether a row of a call on [T, ...] or [1, T, ...] differs from the same row alone."""
+    """Return True if a row of a call on [T, ...] or [1, T, ...] differs from the same row alone."""
     if len(args) != 1 or not isinstance(args[0], Tensor) or not isinstance(output, Tensor):
         return False
     rows = args[0]

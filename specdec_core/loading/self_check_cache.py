@@ -1,7 +1,8 @@
-"""Self-checks of exact numerics that this machine has passed: a later start need not repeat them.
+"""Stores which self-checks of exact numerics passed on this machine, so that later starts skip
+them.
 
-A proof holds for one model, one machine and one state of the code. On a GPU nothing is kept: the
-fingerprint does not know every library there.
+A proof holds for one model, one machine and one state of the code. On a GPU nothing is stored,
+because the fingerprint does not cover every library there.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def check_rows_once(model: ModelRunner, digest: str) -> None:
 
 
 def _proof_of(model: ModelRunner, digest: str) -> Path | None:
-    """The file that says so; None where none can be kept."""
+    """Return the file that marks a passed check, or None if none can be stored."""
     if model.device.type != "cpu":
         return None
     facts = (numerics_fingerprint(model, digest), str(model.max_model_len), _code_digest())
@@ -53,7 +54,7 @@ def _keep(proof: Path) -> None:
 
 @cache
 def _code_digest() -> str:
-    """Of the engine's code: another one has to prove itself."""
+    """Return a digest of the engine's code. Changed code needs a new proof."""
     hashed = hashlib.sha256()
     for file in sorted(_CODE.rglob("*")):
         if file.suffix in (".py", ".c", ".h"):

@@ -1,4 +1,4 @@
-"""Tokenizers: loading one, and whether two of them mean the same by every id."""
+"""Loads tokenizers and checks that two of them give every ID the same meaning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from specdec_core.loading.files import local_folder
 
 
 def load_tokenizer(path_or_id: str, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or hub id. Raises ModelNotSupportedError when there is none."""
+    """Return the tokenizer of a folder or hub ID. Raises ModelNotSupportedError when there is
+    none."""
     folder = local_folder(path_or_id, revision)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
@@ -24,7 +25,7 @@ def load_tokenizer(path_or_id: str, revision: str | None = None) -> PreTrainedTo
 
 
 def check_same_tokenizer(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> None:
-    """Raise ModelNotSupportedError unless both map the same ids to the same text, by content."""
+    """Raise ModelNotSupportedError unless both map the same IDs to the same text."""
     difference = _first_difference(target, draft)
     if difference is not None:
         raise ModelNotSupportedError(
@@ -53,6 +54,6 @@ def _token_by_id(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
 
 
 def _merges(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """The merge rules of a BPE tokenizer; None for one that has none to show."""
+    """Return the merge rules of a BPE tokenizer, or None if it shows none."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return None if backend is None else json.loads(backend.to_str())["model"].get("merges")

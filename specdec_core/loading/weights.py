@@ -1,4 +1,4 @@
-"""Reads a folder's weights, each tensor straight to its device."""
+"""Reads a folder's weights, each tensor directly to its device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from specdec_core.errors import ModelNotSupportedError
 
 
 def read_weights(folder: Path, dtype: DType, device: torch.device) -> PreTrainedModel:
-    """The network as transformers makes it. Raises ModelNotSupportedError, naming the folder."""
+    """Return the network as transformers makes it. Raises ModelNotSupportedError, naming the
+    folder."""
     try:
         with _on_one_device():
             loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -47,8 +48,8 @@ def read_weights(folder: Path, dtype: DType, device: torch.device) -> PreTrained
 
 @contextmanager
 def _on_one_device() -> Iterator[None]:
-    """transformers wants accelerate for any device map, and uses it only to spread a model over
-    several devices."""
+    """Let transformers load to one device without accelerate. It requires accelerate for any device
+    map, but uses it only to spread a model over several devices."""
     if find_spec("accelerate") is not None:
         yield
         return

@@ -1,4 +1,4 @@
-"""The seam between a pass and the network that it runs through."""
+"""The interface between a pass and the network that computes it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from specdec_core.layers.attention.sdpa import AttentionPass
 
 
 class Decoder(Protocol):
-    """The forward of a model without a cache of its own."""
+    """The forward of a model that has no cache."""
 
     def decode(self, plan: AttentionMetadata, attention_pass: AttentionPass) -> Tensor:
-        """The logits that `plan` wants, [N, V]; every layer attends through `attention_pass`."""
+        """Return the logits that `plan` wants, [N, V]; every layer attends through
+        `attention_pass`."""
         ...

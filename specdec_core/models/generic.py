@@ -1,7 +1,7 @@
-"""The forward of transformers itself, its attention replaced by ours.
+"""The forward of transformers itself, with its attention replaced by ours.
 
-The only module that touches the internals of transformers: its attention hook and the keyword
-arguments that a model hands through to it. The keys and values live in our blocks, so a model runs
+This is the only module that touches the internals of transformers: its attention hook and the
+keyword arguments that a model passes to it. The keys and values are in our blocks, so a model runs
 without a transformers cache and without a transformers mask.
 """
 
@@ -33,9 +33,9 @@ def _ragged_attention_forward(
     ragged_pass: AttentionPass | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """The attention of a hooked model; its pass travels as a keyword argument of `forward`.
+    """Compute the attention of a hooked model. `forward` passes the pass on as a keyword argument.
 
-    Called without one (by `generate()`, say) the model still works, as with "sdpa".
+    Without one, for example in `generate()`, the model still works, as with "sdpa".
     """
     if ragged_pass is None:
         sdpa = AttentionInterface()["sdpa"]
@@ -65,9 +65,9 @@ class HookedDecoder:
     """Any full-attention causal LM of transformers; implements Decoder."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """Hook `model`, which stays usable by others."""
+        """Hook `model`, which other code may still use."""
         self._model = model.eval()
-        # A mask of 4 dimensions counts as prepared: transformers then builds none of its own.
+        # A mask of 4 dimensions counts as prepared, so transformers builds none.
         self._prepared_mask = torch.empty(1, 1, 1, 1, device=model.device)
         model.set_attn_implementation(ATTENTION_NAME)
 

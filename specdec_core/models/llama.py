@@ -1,10 +1,11 @@
 """Our own forward for models of Llama's shape, in fewer and larger operations than transformers'.
 
-Queries, keys and values come from one product, gate and up from another. What lies between the
-products is layers/elementwise.py's: with PyTorch's operations the logits are the same bits.
+Queries, keys and values come from one product, gate and up from another. layers/elementwise.py
+computes the operations between the products. With PyTorch's operations the logits are the same
+bits.
 
-Shape legend: T tokens of the pass, E hidden size, H query heads, K key-value heads, D head size,
-I width of the MLP, N logits, V vocabulary; X any sizes.
+Shape legend: T tokens of the pass, E hidden size, H query heads, K key-value heads, D head size, I
+width of the MLP, N logits, V vocabulary, X any sizes.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from specdec_core.layers.select import device_ops_for
 from specdec_core.models.llama_cpu import LlamaCpuModel, stack_of
 
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
-"""Model types of transformers whose layers compute what LlamaLayer does."""
+"""Model types of transformers whose layers compute the same as LlamaLayer."""
 
 
 def fuse(model: PreTrainedModel, *, uses_kernels: bool = False) -> PreTrainedModel | LlamaModel:
-    """`model` as a LlamaModel, which takes its weights and leaves it empty; else as it is.
+    """Return `model` as a LlamaModel, which takes its weights and leaves it empty, or as it is.
 
-    Layer by layer: no more than one layer's weights are in memory twice.
+    The weights move layer by layer, so at most one layer's weights are in memory twice.
     """
     if model.config.model_type not in _FAMILIES:
         return model
@@ -47,7 +48,7 @@ def fuse(model: PreTrainedModel, *, uses_kernels: bool = False) -> PreTrainedMod
 
 
 def _kernels_for(model: Any) -> NativeKernels | None:
-    """The kernels, where this machine has them and they compute such a model."""
+    """Return the kernels if this machine has them and they support the model, otherwise None."""
     config, is_there = model.config, model.device.type == "cpu" and model.dtype == torch.bfloat16
     head_dim = model.model.layers[0].self_attn.head_dim
     fits = suits(config.hidden_size, config.intermediate_size, head_dim)
@@ -55,10 +56,10 @@ def _kernels_for(model: Any) -> NativeKernels | None:
 
 
 class LlamaLayer(nn.Module):
-    """Attention over the cache, then the gated MLP, each behind a norm and beside the residual."""
+    """Attention over the cache, then the gated MLP, each after a norm and added to the residual."""
 
     def __init__(self, layer: Any, config: Any) -> None:
-        """Takes the weights out of a layer of transformers."""
+        """Take the weights out of a layer of transformers."""
         super().__init__()
         attention, mlp = layer.self_attn, layer.mlp
         self.layer_idx: int = attention.layer_idx
@@ -87,7 +88,7 @@ class LlamaLayer(nn.Module):
         attention_pass: AttentionPass,
         ops: LayerOps,
     ) -> Tensor:
-        """Adds to `x_TE` in place; returns what is still to be added."""
+        """Add to `x_TE` in place; return the rest that is still to be added."""
         heads = self.qkv(ops.add_norm(x_TE, update_TE, self.attention_norm))
         heads_TXD = ops.turn(heads.view(len(x_TE), -1, self.head_dim), rotation, self.heads)
         sizes = [self.heads.num_query, self.heads.num_key, self.heads.num_key]
@@ -110,8 +111,8 @@ class LlamaModel(nn.Module):
         kernels: NativeKernels | None = None,
         device_ops: LayerOps | None = None,
     ) -> None:
-        """Takes the weights out of `model`, which is of no use afterwards. `kernels` are a CPU's,
-        `device_ops` another device's."""
+        """Take the weights out of `model`, which must not be used afterwards. `kernels` are for a
+        CPU, `device_ops` for another device."""
         super().__init__()
         body = model.model
         self.config = model.config
@@ -129,7 +130,7 @@ class LlamaModel(nn.Module):
         self._stack: tuple[nn.ModuleList, LlamaCpuModel | None] = (nn.ModuleList(), None)
 
     def use_native_linears(self) -> None:
-        """Take our own matrix product where there are kernels, and then a pass in one call."""
+        """Use our own matrix product if there are kernels. A pass is then one call."""
         if self.kernels is not None:
             replace_linears(self, self.kernels)
 
@@ -160,7 +161,7 @@ class LlamaModel(nn.Module):
     def _run_layers(
         self, x_TE: Tensor, rotation: Rotation, attention_pass: AttentionPass
     ) -> Tensor:
-        """Adds to `x_TE` in place; returns what is still to be added."""
+        """Add to `x_TE` in place; return the rest that is still to be added."""
         update_TE: Tensor | None = None
         for layer in self.layers:
             update_TE = layer(x_TE, update_TE, rotation, attention_pass, self.ops)
@@ -168,14 +169,15 @@ class LlamaModel(nn.Module):
         return update_TE
 
     def _stack_now(self) -> LlamaCpuModel | None:
-        """Of the layers that are here now: a twin of the model may have fewer."""
+        """Return the CPU decoder of the current layers. A twin of the model may have fewer
+        layers."""
         if self._stack[0] is not self.layers:
             self._stack = self.layers, stack_of(self.kernels, self)
         return self._stack[1]
 
 
 def _join(*linears: nn.Linear) -> nn.Linear:
-    """One linear with the outputs of all, behind each other."""
+    """Return one linear with the outputs of all, one after another."""
     weight = torch.cat([linear.weight.detach() for linear in linears])
     has_bias = linears[0].bias is not None
     joined = nn.Linear(weight.shape[1], weight.shape[0], bias=has_bias, device="meta")

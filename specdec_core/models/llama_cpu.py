@@ -1,7 +1,7 @@
-"""A whole pass in one call of the kernels: nothing of Python per layer.
+"""A whole pass in one call of the kernels, without Python work per layer.
 
-Only where every linear of the layers is a NativeLinear. The bits are those of the layers one by
-one. Shape legend as in kernels/kernels.c.
+It requires that every linear of the layers is a NativeLinear. The bits equal those of the layers
+one by one. Shape legend as in kernels/kernels.c.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Pass(ctypes.Structure):
 
 
 class LlamaCpuModel:
-    """The passes of a LlamaModel."""
+    """Runs the passes of a LlamaModel."""
 
     def __init__(self, kernels: NativeKernels, decoder: Any) -> None:
         first: Any = decoder.layers[0]
@@ -108,7 +108,7 @@ class LlamaCpuModel:
         self._kernels.settle()
 
     def run(self, plan: AttentionMetadata, pools: Pools) -> Tensor:
-        """Caches the tokens of the pass; the wanted logits, [N, V]."""
+        """Cache the tokens of the pass; return the wanted logits, [N, V]."""
         assert plan.table is not None
         num_tokens, num_wanted = plan.input_ids.shape[1], plan.logits_index.shape[0]
         if pools is not self._pools:
@@ -138,7 +138,8 @@ class LlamaCpuModel:
         self._model.layers = self._table
 
     def _make_room(self, num_tokens: int) -> None:
-        """Whole tiles of rows: products read them, and throw away what comes of those left over."""
+        """Allocate whole tiles of rows. Products read all rows of a tile and discard the results of
+        the unused ones."""
         self._kernels.settle()
         num_rows = -(-max(num_tokens, _FEWEST_ROWS) // _TILE_ROWS) * _TILE_ROWS
         self._room = [
@@ -156,19 +157,19 @@ class _Places:
         self._rotary = rotary
         self._numbers = torch.empty(0, dtype=dtype)
         self.count = 0
-        """Places whose embedding is there."""
+        """Number of places whose embedding is computed."""
         self.tables = (self._numbers, self._numbers)
         """Cosine and sine."""
 
     def grow(self, place: int) -> None:
-        """Up to `place` at least; the tables before are freed."""
+        """Compute the tables up to `place` at least. The previous tables are freed."""
         self.count = 1 << max(place.bit_length(), 10)
         cosine, sine = self._rotary(self._numbers, torch.arange(self.count).unsqueeze(0))
         self.tables = cosine[0].contiguous(), sine[0].contiguous()
 
 
 def stack_of(kernels: NativeKernels | None, decoder: Any) -> LlamaCpuModel | None:
-    """The decoder in one call, if every linear of its layers is ours."""
+    """Return the decoder in one call if every linear of its layers is ours, otherwise None."""
     if kernels is None:
         return None
     linears = (

@@ -1,4 +1,4 @@
-"""Which model configurations can run over KV slots, and why the others cannot.
+"""Checks which model configurations can run over KV slots, and reports why others cannot.
 
 A slot must be able to roll back to any length, and a row's result must not depend on the other rows
 of its pass.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 
-if TYPE_CHECKING:  # what is asked of a configuration needs neither of them
+if TYPE_CHECKING:  # checking a configuration needs neither of them
     from torch import nn
     from transformers import PreTrainedConfig
 
@@ -19,7 +19,8 @@ _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
 
 def check_supported(config: PreTrainedConfig, max_model_len: int) -> None:
-    """Raise ModelNotSupportedError or InvalidRequestError, saying what stands in the way."""
+    """Raise ModelNotSupportedError or InvalidRequestError, naming the reason, if the model cannot
+    run."""
     name = config.model_type
     _check_decoder_only(config, name)
     if getattr(config, "quantization_config", None) is not None:
@@ -32,10 +33,10 @@ def check_supported(config: PreTrainedConfig, max_model_len: int) -> None:
 
 
 def freeze_rope(model: nn.Module) -> None:
-    """Rotary embeddings whose frequencies change with the longest row keep those that they have.
+    """Freeze rotary embeddings whose frequencies change with the longest row.
 
-    Within the lengths that were checked no other come into question. transformers looks for the
-    longest row in every pass, and for most kinds makes the host wait for the device.
+    Within the checked lengths no other frequencies can occur. In every pass, transformers looks
+    for the longest row, and for most kinds makes the host wait for the device.
     """
     for module in model.modules():
         rotary: Any = module
@@ -62,7 +63,7 @@ def _check_length(config: PreTrainedConfig, name: str, max_model_len: int) -> No
 
 
 def _check_layers(config: PreTrainedConfig, name: str, max_model_len: int) -> None:
-    """Only layers that keep every position can roll back."""
+    """Check that all layers keep every position, which a rollback needs."""
     window = getattr(config, "sliding_window", None)
     layer_types = getattr(config, "layer_types", None)
     if layer_types is None:
@@ -85,7 +86,8 @@ def _check_window(window: int, name: str, max_model_len: int) -> None:
 
 
 def _check_rope(config: PreTrainedConfig, name: str, max_model_len: int) -> None:
-    """Such rotary embeddings change with the longest row of a pass once it exceeds the original."""
+    """Check the length of rotary embeddings that change when the longest row of a pass exceeds the
+    original length."""
     parameters = getattr(config, "rope_parameters", None) or {}
     rope_type = parameters.get("rope_type", "default")
     original = parameters.get("original_max_position_embeddings", config.max_position_embeddings)

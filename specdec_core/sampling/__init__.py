@@ -1,1 +1,1 @@
-"""Chooses tokens from logits: the same tokens for draft, target and plain decoding."""
+"""Samples tokens from logits. Draft, target and autoregressive decoding sample the same tokens."""

@@ -1,6 +1,6 @@
 """Builds csrc/sampler.c and calls it: the coupled choice from logits in the CPU's memory.
 
-A process uses it from `use_choice_kernels` on. The ids are those of sampling.py with or without it.
+A process uses it after `use_choice_kernels`. The IDs equal those of sampler.py in either case.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.kernels.build import FLAGS, build_library, reason_of
 
 UNDECIDED = -2
-"""Answered for a row that is too close to call without PyTorch's own logarithms."""
+"""Result for a row that is too close to call without PyTorch's own logarithms."""
 _SOURCE = Path(__file__).parents[1] / "kernels" / "csrc" / "sampler.c"
 _ROW = struct.Struct("@PQQdqffq")
 """`Row` of csrc/sampler.c."""
@@ -43,7 +43,7 @@ class _Penalties(Structure):
 
 
 class ChoiceKernels:
-    """choice_kernels.c of this process."""
+    """Kernels of csrc/sampler.c, loaded in this process."""
 
     def __init__(self, library: CDLL) -> None:
         self._choose = library.specdec_choose
@@ -54,7 +54,7 @@ class ChoiceKernels:
         self._penalise.restype = None
 
     def choose(self, z_NV: Tensor, rows: Sequence[SampleRow]) -> list[int]:
-        """The choice of every row of processed logits, NO_CHOICE or UNDECIDED."""
+        """Return the choice of every row of processed logits, NO_CHOICE or UNDECIDED."""
         z_NV = _as_rows(z_NV)
         address, step = z_NV.data_ptr(), z_NV.stride(0) * z_NV.element_size()
         is_bf16 = z_NV.dtype == torch.bfloat16
@@ -71,7 +71,7 @@ class ChoiceKernels:
         history: Sequence[int],
         positions: Sequence[int],
     ) -> None:
-        """The penalties of one sequence's rows, float32, in place."""
+        """Apply the penalties of one sequence to its rows, float32, in place."""
         assert z_GV.dtype == torch.float32
         assert z_GV.stride(1) == 1
         params = rules.params
@@ -93,24 +93,25 @@ class ChoiceKernels:
 
 
 def use_choice_kernels() -> None:
-    """Let this process choose with the kernels, where they can be built."""
+    """Use the kernels for sampling in this process, if they can be built."""
     global _kernels
     _kernels = load_choice_kernels()
 
 
 def choice_kernels() -> ChoiceKernels | None:
-    """Those that this process uses."""
+    """Return the kernels that this process uses, or None."""
     return _kernels
 
 
 def choice_kernels_for(logits: Tensor) -> ChoiceKernels | None:
-    """Those that this process uses, where they can read `logits`."""
+    """Return the kernels that this process uses if they can read `logits`, otherwise None."""
     return choice_kernels() if logits.device.type == "cpu" else None
 
 
 @lru_cache(maxsize=1)
 def load_choice_kernels() -> ChoiceKernels | None:
-    """The kernels of this machine; None, and a warning, where they cannot be had."""
+    """Return the kernels of this machine. If they cannot be built, log a warning and return
+    None."""
     try:
         return build_choice_kernels()
     except (OSError, subprocess.SubprocessError) as error:
@@ -119,7 +120,7 @@ def load_choice_kernels() -> ChoiceKernels | None:
 
 
 def build_choice_kernels(flags: Sequence[str] = FLAGS) -> ChoiceKernels:
-    """Build the kernels, unless this machine has done so. Raises OSError or SubprocessError."""
+    """Build the kernels, unless this machine has a build. Raises OSError or SubprocessError."""
     library, _ = build_library(_SOURCE, flags)
     return ChoiceKernels(library)
 
@@ -128,7 +129,7 @@ _kernels: ChoiceKernels | None = None
 
 
 def _as_rows(z_NV: Tensor) -> Tensor:
-    """In a type that the kernels read, each row dense."""
+    """Return the logits in a type that the kernels read, each row dense."""
     if z_NV.dtype not in (torch.float32, torch.bfloat16):
         z_NV = z_NV.float()
     return z_NV if z_NV.stride(1) == 1 else z_NV.contiguous()

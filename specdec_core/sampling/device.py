@@ -1,9 +1,9 @@
-"""A draft's choice of a token without the host: greedy, or coupled to the target's by its noise.
+"""A draft's choice of a token without the host: greedy, or coupled to the target by its noise.
 
-What is proposed never changes what the target decides, so this may come close where the exact
-choice (sampling.py) would have to look at a row again: filters are worked out over a row's first
-candidates, and the mass that top-p takes a share of is a float32 sum. Greedy rows and rows without
-filters get the exact choice. Shape legend: R rows, V vocabulary, C candidates.
+A proposal never changes what the target decides. The choice may therefore be approximate in cases
+where the exact choice (sampler.py) would look at a row again. Filters see only a row's first
+candidates, and top-p takes its share of a float32 sum. Greedy rows and rows without filters get the
+exact choice. Shape legend: R rows, V vocabulary, C candidates.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _LEAST_BITS = (1 << 32) - 1
 
 
 class ChoiceKind(IntEnum):
-    """What the rows of a pass need, at most."""
+    """Work that the rows of a pass need, at most."""
 
     GREEDY = 0
     FILTERED = 1
-    """Sampled rows have filters."""
+    """All sampled rows have filters."""
     SAMPLED = 2
-    """Some have none: the noise of every id is worked out."""
+    """Some sampled rows have no filters, so the noise of every ID is computed."""
 
 
 class ChoiceFacts(NamedTuple):
-    """By what the rows choose, [R, 1] each; views of one int32 tensor."""
+    """Sampling parameters of the rows, [R, 1] each; views of one int32 tensor."""
 
     seed_low: Tensor
     seed_high: Tensor
     temperature: Tensor
-    """float32, like those below."""
+    """Temperature in float32, like the fields below."""
     top_k: Tensor
-    """inf keeps all."""
+    """Candidates to keep; inf keeps all."""
     top_p: Tensor
-    """inf keeps all."""
+    """Share of the mass to keep; inf keeps all."""
     least_x: Tensor
-    """Least logarithm of a probability relative to the greatest; -inf keeps all."""
+    """Minimum logarithm of a probability relative to the greatest; -inf keeps all."""
     min_confidence: Tensor
 
 
@@ -67,7 +67,8 @@ def _kind(params: SamplingParams) -> ChoiceKind:
 
 
 def pack_facts(rows: Sequence[SamplingParams], min_confidence: float, num_rows: int) -> array[int]:
-    """The numbers of ChoiceFacts, one fact of all rows behind the other; bits of float32."""
+    """Return the numbers of ChoiceFacts. Each fact is stored for all rows before the next fact, as
+    bits of float32 or int32."""
     columns: list[array[int] | array[float]] = [
         array("I", [params.seed & _LEAST_BITS for params in rows]),
         array("I", [params.seed >> 32 for params in rows]),
@@ -84,7 +85,7 @@ def pack_facts(rows: Sequence[SamplingParams], min_confidence: float, num_rows: 
 
 
 def facts_of(numbers: Tensor) -> ChoiceFacts:
-    """Views of int32 [NUM_FACTS * R]."""
+    """Return views of int32 [NUM_FACTS * R]."""
     columns = numbers.view(NUM_FACTS, -1, 1)
     integers, floats = columns[:_NUM_INTEGERS], columns[_NUM_INTEGERS:].view(torch.float32)
     return ChoiceFacts(*integers, *floats)
@@ -93,8 +94,11 @@ def facts_of(numbers: Tensor) -> ChoiceFacts:
 def choose_on_device(
     z_RV: Tensor, position_R1: Tensor, facts: ChoiceFacts, kind: ChoiceKind, is_wary: bool
 ) -> Tensor:
-    """An id for every row of float32 logits, [R], or NO_CHOICE: where no logit is finite, and, when
-    `is_wary`, where the id is less probable than the row's min_confidence."""
+    """Return an ID for every row of float32 logits, [R], or NO_CHOICE.
+
+    A row gets NO_CHOICE if no logit is finite. With `is_wary` it also does if the ID is less
+    probable than the row's min_confidence.
+    """
     best = z_RV.max(dim=-1, keepdim=True)
     chosen_R1 = best.indices
     if kind is not ChoiceKind.GREEDY:
@@ -121,7 +125,7 @@ def _sample(
 
 
 def _choose_filtered(z_RV: Tensor, max_R1: Tensor, keys_R2: Tensor, facts: ChoiceFacts) -> Tensor:
-    """min-p, then top-k, then top-p over the first candidates in stable order."""
+    """Apply min-p, then top-k, then top-p to the first candidates in stable order, and choose."""
     count = min(_NUM_CANDIDATES, z_RV.shape[1])
     ids_RC = z_RV.topk(count, dim=-1, sorted=False).indices.sort(dim=-1).values
     scale_R1 = facts.temperature.clamp(min=torch.finfo(torch.float32).tiny)
@@ -144,13 +148,14 @@ def _seeds(facts: ChoiceFacts) -> Tensor:
 
 
 def noise_keys_on_device(seeds_R1: Tensor, positions_R1: Tensor) -> Tensor:
-    """noise.noise_keys of int64 tensors, [R, 2]; the hash is that of seeds.mix64."""
+    """Return gumbel.noise_keys of int64 tensors, [R, 2]. The hash is that of seeds.mix64."""
     hash_R1 = _finalise64(_finalise64(seeds_R1 + _GOLDEN64) + (positions_R1 + 1) * _GOLDEN64)
     return torch.cat([_as_int32(hash_R1), _as_int32(hash_R1 >> 32)], dim=1)
 
 
 def _finalise64(x: Tensor) -> Tensor:
-    """`>>` repeats the sign: the bits that it moves in are masked away."""
+    """Return the final mix of the hash. `>>` repeats the sign, so the bits that it moves in are
+    masked away."""
     x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * _signed64(0xBF58476D1CE4E5B9)
     x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * _signed64(0x94D049BB133111EB)
     return x ^ ((x >> 31) & ((1 << 33) - 1))

@@ -1,8 +1,8 @@
-"""The first ids of a row in stable order, and which of them the filters keep.
+"""The first IDs of a row in stable order, and the ones that the filters keep.
 
-Letters: z logits, T temperature; x = (z - max) / T is the logarithm of a probability relative to
-the most probable id's; its exponential is the id's mass. Shape legend: N rows, V vocabulary, C
-candidates of a row in stable order (x down, then id up), W columns of a row.
+Letters: z logits, T temperature. x = (z - max) / T is the logarithm of a probability relative to
+that of the most probable ID. Its exponential is the ID's mass. Shape legend: N rows, V vocabulary,
+C candidates of a row in stable order (x down, then ID up), W columns of a row.
 
 Every filter keeps a prefix of the stable order.
 """
@@ -21,36 +21,36 @@ from specdec_core.sampling.top_k import top_ids
 from specdec_core.sampling_params import SamplingParams
 
 _MASS_SCALE = 2.0**32
-"""Masses become integers, in units of 2^-32 of the greatest: sums of them are exact in any order,
-so that top-p is deterministic on every device."""
+"""Factor that turns masses into integers, in units of 2^-32 of the greatest. Integer sums are exact
+in any order, so top-p is deterministic on every device."""
 _SUM_ERROR = 2.0**-12
-"""Bounds the rounding of a float32 sum over a vocabulary, as a share of it."""
+"""Bound on the rounding error of a float32 sum over a vocabulary, as a share of the sum."""
 
 
 class Candidates(NamedTuple):
-    """A row's first ids. Every id that is not listed is at most as probable as the last one; which
-    of those that tie with it are listed is open."""
+    """A row's first IDs. Every ID that is not listed is at most as probable as the last one. If IDs
+    tie with the last one, any of them may be listed."""
 
     ids: Tensor
     z: Tensor
     x: Tensor
-    """All three [N, C]."""
+    """All three have the shape [N, C]."""
     edge: Tensor
-    """The last one's x, [N, 1]; -inf when all ids are listed."""
+    """x of the last candidate, [N, 1]; -inf when all IDs are listed."""
 
     @property
     def is_certain(self) -> Tensor:
-        """Whether the candidate, and every id before it, has its place for certain, [N, C]."""
+        """True if the place of the candidate, and of every ID before it, is certain, [N, C]."""
         return self.x > self.edge
 
     @property
     def greatest_beyond(self) -> Tensor:
-        """No id that is not listed has a greater logit, [N, 1]."""
+        """Upper bound on the logits of all IDs that are not listed, [N, 1]."""
         return self.z.amin(dim=-1, keepdim=True).where(self.edge > -math.inf, -math.inf)
 
 
 def first_candidates(z_NV: Tensor, scale_N1: Tensor, count: int) -> Candidates:
-    """`count` candidates of every row, or all there are."""
+    """Return the first `count` candidates of every row, or all if there are fewer."""
     count = min(count, z_NV.shape[1])
     ids_NC = top_ids(z_NV, count)
     z_NC = z_NV.gather(1, ids_NC)
@@ -63,10 +63,11 @@ def first_candidates(z_NV: Tensor, scale_N1: Tensor, count: int) -> Candidates:
 def filter_candidates(
     first: Candidates, params: Sequence[SamplingParams], z_NV: Tensor, scale_N1: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Which candidates min-p, then top-k, then top-p keep for certain, and which perhaps, [N, C].
+    """Return the candidates that min-p, then top-k, then top-p keep for certain, and perhaps, [N,
+    C].
 
-    Perhaps, because the mass that top-p takes a share of is known within bounds only, unless the
-    filters before it end among the candidates.
+    Top-p takes a share of a mass that is known only within bounds, so some candidates are kept only
+    perhaps. The mass is exact if the filters before top-p end among the candidates.
     """
     min_x_N1 = _column([_log(p.min_p) for p in params], first.x)
     top_k_N1 = _column([p.top_k or math.inf for p in params], first.x)
@@ -89,7 +90,7 @@ def filter_candidates(
 
 
 def _reaches_beyond(params: SamplingParams, num_candidates: int, vocab_size: int) -> bool:
-    """Whether top-p may weigh ids beyond the candidates."""
+    """Return True if top-p may weigh IDs beyond the candidates."""
     limit = min(params.top_k or vocab_size, vocab_size)
     return params.top_p < 1.0 and limit > num_candidates
 
@@ -99,10 +100,10 @@ def _has_only_top_p(params: SamplingParams) -> bool:
 
 
 def _mass_bounds(z_NV: Tensor, max_N1: Tensor, scale_N1: Tensor) -> tuple[Tensor, Tensor]:
-    """Bounds of a row's whole mass, at half the price of the mass itself.
+    """Return bounds of a row's whole mass, at half the price of the mass itself.
 
-    A float32 sum over the vocabulary may differ with the company of a row, and so may the bounds:
-    whatever they let a choice be found by, it is the same.
+    A float32 sum over the vocabulary may depend on the other rows of the batch, and so may the
+    bounds. Any choice that they decide is still the same.
     """
     x_NV = (z_NV - max_N1).div_(scale_N1)
     mass_N1 = x_NV.exp_().sum(dim=-1, keepdim=True).double().mul_(_MASS_SCALE)

@@ -1,7 +1,7 @@
-"""The coupled noise g(s, i, v): standard Gumbel, hashed from seed, position and token id.
+"""The coupled noise g(s, i, v): standard Gumbel, hashed from seed, position and token ID.
 
-Integer arithmetic only until the last step, so that the draft and the target, on whatever device
-and in whatever batch, see the same noise for the same token (algorithm.md section 4).
+Only integer arithmetic is used until the last step. So the draft and the target see the same noise
+for the same token, on any device and in any batch (algorithm.md section 4).
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from specdec_core.host_copies import on_device
 from specdec_core.seeds import mix64
 
 _LARGEST_UNIFORM = 1.0 - 2.0**-24
-"""The largest float32 below 1; 1 itself would give infinite noise."""
+"""The largest float32 below 1. The number 1 itself would give infinite noise."""
 LARGEST_NOISE = 22.1808
-"""Rounded up from the noise of 31 zeros."""
+"""Maximum noise: the noise of 31 zero bits, rounded up."""
 NOISE_ERROR = 2.0**-16
-"""Bounds how far rounding lets the noise of more bits exceed that of fewer."""
+"""Bound on how far rounding lets the noise of a larger number exceed that of a smaller one."""
 
 
 def noise_keys(pairs: Sequence[tuple[int, int]], device: torch.device) -> Tensor:
-    """The keys of (seed, position) pairs, [N, 2] int32: the two halves of their 64-bit hash."""
+    """Return the keys of (seed, position) pairs, [N, 2] int32: the two halves of their 64-bit
+    hash."""
     hashes = [mix64(seed, position) for seed, position in pairs]
     halves = [[_as_int32(h), _as_int32(h >> 32)] for h in hashes]
     return on_device(halves, torch.int32, device).view(len(pairs), 2)
@@ -35,9 +36,10 @@ def _as_int32(value: int) -> int:
 
 
 def hash31(keys_N2: Tensor, ids: Tensor) -> Tensor:
-    """31 random bits for every id, int32; `ids` is [V] or [N, V] of int32.
+    """Return 31 random bits for every ID, int32; `ids` is [V] or [N, V] of int32.
 
-    Products and sums wrap around. `>>` repeats the sign, so the bits it moves in are masked away.
+    Products and sums wrap around. `>>` repeats the sign, so the bits that it moves in are masked
+    away.
     """
     low_N1, high_N1 = keys_N2[:, 0:1], keys_N2[:, 1:2]
     x = ids * _as_int32(0x9E3779B1) + low_N1
@@ -51,14 +53,14 @@ def hash31(keys_N2: Tensor, ids: Tensor) -> Tensor:
 
 
 def gumbel(keys_N2: Tensor, ids: Tensor) -> Tensor:
-    """Noise for every id, float32, [N, V]."""
+    """Return noise for every ID, float32, [N, V]."""
     return gumbel_of(hash31(keys_N2, ids))
 
 
 def gumbel_of(h31: Tensor) -> Tensor:
-    """Noise of 31 random bits: the fewer they count, the more.
+    """Return the noise of 31 random bits. A smaller number gives more noise.
 
-    w is finest near 0, which is where the largest noise comes from: the ids that win.
+    w is finest near 0. The largest noise comes from there, and so do the IDs that win.
     """
     w = h31.float().add_(0.5).mul_(2.0**-31).clamp_(max=_LARGEST_UNIFORM)
     return w.neg_().log1p_().neg_().log_().neg_()

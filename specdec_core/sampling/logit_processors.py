@@ -1,9 +1,10 @@
-"""What changes logits before the filters: bans, bias and penalties, in vLLM's order and meaning.
+"""Changes logits before the filters by bans, bias and penalties, in vLLM's order and meaning.
 
 Draft and target each apply a request's processors to their own logits. Row j of a proposal sees the
-ids before its own position, drafts 1..j included, as plain decoding would had it emitted them.
+IDs before its own position, including drafted tokens 1..j. Decoding without speculation would see
+the same IDs.
 
-Shape legend: N rows, V vocabulary; G rows of one sequence, U distinct ids of its history.
+Shape legend: N rows, V vocabulary; G rows of one sequence, U distinct IDs of its history.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from specdec_core.sampling_params import SamplingParams
 
 
 def process(z_NV: Tensor, rows: Sequence[SampleRow]) -> Tensor:
-    """What the rows choose from: a float32 copy where a rule changes any logit, else `z_NV`."""
+    """Return the logits to sample from: a float32 copy if a rule changes any logit, otherwise
+    `z_NV`."""
     if not any([changes_logits(row.rules) for row in rows]):
         return z_NV
     groups = [group for group in _groups(rows) if changes_logits(group.rules)]
@@ -36,13 +38,13 @@ def process(z_NV: Tensor, rows: Sequence[SampleRow]) -> Tensor:
 
 
 def bans_every_id(rules: SamplingRules, history: Sequence[int], vocab_size: int) -> bool:
-    """Whether the rules leave nothing to choose behind `history`, whatever the logits are."""
+    """Return True if the rules allow no ID after `history`, for any logits."""
     row = SampleRow(rules, len(history), history)
     return not bool(process(torch.zeros(1, vocab_size), [row]).isfinite().any())
 
 
 class _Group(NamedTuple):
-    """Neighbouring rows of one sequence."""
+    """Consecutive rows of one sequence."""
 
     rules: SamplingRules
     history: Sequence[int]
@@ -61,7 +63,7 @@ def _groups(rows: Sequence[SampleRow]) -> Iterator[_Group]:
 
 
 def changes_logits(rules: SamplingRules) -> bool:
-    """Whether `process` has anything to do for them."""
+    """Return True if `process` changes logits under these rules."""
     params = rules.params
     return rules.needs_history or bool(
         params.min_tokens or params.allowed_token_ids or params.logit_bias
@@ -69,7 +71,7 @@ def changes_logits(rules: SamplingRules) -> bool:
 
 
 def _process_group(z_GV: Tensor, group: _Group) -> None:
-    """In place."""
+    """Apply the group's rules to its logits, in place."""
     params = group.rules.params
     if params.allowed_token_ids:
         _keep_only(z_GV, params.allowed_token_ids)
@@ -90,23 +92,23 @@ def _keep_only(z_GV: Tensor, allowed: Sequence[int]) -> None:
 
 
 def _keep_grammatical(z_GV: Tensor, group: _Group) -> None:
-    """What stands behind a drafted id that the grammar forbids is left as it is: the target never
-    chooses that id, so nothing behind it counts."""
+    """Ban the IDs that the grammar forbids. Rows after a drafted ID that the grammar forbids are
+    left as they are. The target never chooses that ID, so no row after it counts."""
     grammar, prompt_len = group.rules.grammar, group.rules.prompt_len
     assert grammar is not None, "rules are compiled before anything is chosen by them"
     for row, position in enumerate(group.positions):
         allowed = grammar.allowed(group.history[prompt_len:position])
         if allowed is not None:
             size = min(len(allowed), z_GV.shape[1])
-            # Copied: what a tensor lies over must be writable.
+            # Copied, because the memory of a tensor must be writable.
             allowed_U = torch.frombuffer(bytearray(allowed[:size]), dtype=torch.uint8)
             z_GV[row, :size].masked_fill_(to_device(allowed_U == 0, z_GV.device), -math.inf)
             z_GV[row, size:] = -math.inf
 
 
 def _ban(z_GV: Tensor, bans: Sequence[tuple[int, int]]) -> None:
-    """Of (row of the group, id) pairs. A plain number put at an index would be copied to a GPU, and
-    the host would wait."""
+    """Set the logits of (row of the group, ID) pairs to -inf. A plain number stored at an index
+    would be copied to a GPU, and the host would wait."""
     inside = [(row, token_id) for row, token_id in bans if token_id < z_GV.shape[1]]
     if inside:
         rows_M, ids_M = on_device(inside, torch.long, z_GV.device).unbind(1)
@@ -114,7 +116,7 @@ def _ban(z_GV: Tensor, bans: Sequence[tuple[int, int]]) -> None:
 
 
 def _bad_word_ends(group: _Group) -> Iterator[tuple[int, int]]:
-    """The last id of every word whose other ids have just been emitted."""
+    """Yield the last ID of every word whose other IDs have just been emitted."""
     for row, position in enumerate(group.positions):
         for *beginning, end in group.rules.params.bad_words:
             start = position - len(beginning)
@@ -145,7 +147,8 @@ def _is_penalised(params: SamplingParams) -> bool:
 
 
 def _penalise(z_GV: Tensor, group: _Group) -> None:
-    """Repetition over prompt and output, then frequency and presence over the output alone."""
+    """Penalise repetition over prompt and output, then frequency and presence over the output
+    alone."""
     kernels = choice_kernels_for(z_GV)
     if kernels is not None:
         kernels.penalise(z_GV, group.rules, group.history, group.positions)
@@ -164,9 +167,10 @@ def _penalise(z_GV: Tensor, group: _Group) -> None:
 
 
 def _count(group: _Group, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """The history's distinct ids, how often each row has them in its output, which the prompt has.
+    """Return the history's distinct IDs, their counts in each row's output, and which the prompt
+    has.
 
-    Counted on the CPU, where the ids are.
+    The IDs are counted on the CPU, where they are stored.
     """
     prompt_len = group.rules.prompt_len
     history_N = torch.tensor(group.history[: max(group.positions)], dtype=torch.long)

@@ -1,12 +1,12 @@
-"""The coupled choice: token = argmax over the kept ids v of z(v) + T * g(s, i, v).
+"""The coupled choice: token = argmax over the kept IDs v of z(v) + T * g(s, i, v).
 
 Letters: z logits, T temperature, g Gumbel noise, s seed, i absolute position. Shape legend: N rows,
 V vocabulary, C candidates of a row (sampling/filters.py), W columns of a row (sampling/top_k.py).
 
-On a CPU our kernels decide nearly every row (native_choice.py). The others, and all rows elsewhere,
-are decided here: at temperature 0 by the greatest logit, else by their first candidates when those
-show that no other id can win; only a row for which they do not is looked at again, longer. However
-it is found, the choice is the same.
+On a CPU our kernels decide nearly every row (sampling/cpu.py). The other rows, and all rows on
+other devices, are decided here. At temperature 0 the greatest logit wins. Otherwise a row's first
+candidates decide if they show that no other ID can win. If they do not, the row is searched
+further. Every way leads to the same choice.
 """
 
 from __future__ import annotations
@@ -33,24 +33,27 @@ from specdec_core.sampling.logit_processors import process
 from specdec_core.sampling.top_k import fold, places_in
 
 _Attempt = tuple[Sequence[int], Callable[[Tensor, list[SampleRow], int], Tensor], int]
-"""Rows, how they are looked at, and how much of them."""
+"""Rows, the function that examines them, and how much of each row it examines."""
 
 NO_CHOICE = -1
-"""Answered for a row whose greatest logit is not finite: all -inf, +inf or NaN. It has failed."""
+"""Result for a row whose greatest logit is not finite: all -inf, +inf or NaN. The row has
+failed."""
 _FEW_CANDIDATES = 64
 _MORE_CANDIDATES = (512, 4096)
-"""Sizes tried before a whole row is sorted, which takes several times as long as the largest."""
+"""Numbers of candidates that are tried before a whole row is sorted. A sort takes several times as
+long as the largest of them."""
 _NUM_COLUMNS = 32
 _COLUMN_SIZE = 16
-"""Columns tried, and their ids, before the noise of every id is worked out."""
+"""Number of columns that are tried, and IDs in a column, before the noise of every ID is
+computed."""
 _COLD = 0.4
 """Temperature below which few candidates often decide even a row without filters."""
 
 
 def choose(logits: Tensor, rows: Sequence[SampleRow], vocab_size: int) -> list[int]:
-    """Choose an id below `vocab_size` for every row of `logits`, [N, V], or NO_CHOICE.
+    """Choose an ID below `vocab_size` for every row of `logits`, [N, V], or NO_CHOICE.
 
-    A row's choice depends on nothing but that row. Ties go to the lowest id. Waits for the device
+    A row's choice depends only on that row. Ties go to the lowest ID. The call waits for the device
     once, and again for rows that their first candidates leave undecided.
     """
     assert logits.shape[0] == len(rows)
@@ -70,7 +73,8 @@ def _choose_natively(z_NV: Tensor, rows: Sequence[SampleRow]) -> list[int]:
 
 
 def _choose_in_attempts(z_NV: Tensor, rows: Sequence[SampleRow]) -> list[int]:
-    """The attempts of a step are of different rows: the host waits once for all of them."""
+    """Run the attempts step by step. The attempts of a step have different rows, so the host waits
+    once for all of them."""
     vocab_size, everyone = z_NV.shape[1], range(len(rows))
     chosen = [UNDECIDED] * len(rows)
     greedy = [i for i in everyone if rows[i].rules.params.temperature == 0.0]
@@ -97,7 +101,7 @@ def _choose_in_attempts(z_NV: Tensor, rows: Sequence[SampleRow]) -> list[int]:
 def _try(
     step: Sequence[_Attempt], z_NV: Tensor, rows: Sequence[SampleRow], chosen: list[int]
 ) -> None:
-    """Write into `chosen` what the attempts decide for rows that are still undecided."""
+    """Write into `chosen` the results of the attempts for rows that are still undecided."""
     pending: list[int] = []
     found: list[Tensor] = []
     for indices, attempt, size in step:
@@ -116,24 +120,24 @@ def _is_truncated(row: SampleRow) -> bool:
 
 
 def _take(z_NV: Tensor, indices: Sequence[int]) -> Tensor:
-    """The named rows; all of them are not copied."""
+    """Return the named rows, without a copy if they are all rows."""
     if len(indices) == len(z_NV):
         return z_NV
     return z_NV.index_select(0, on_device(indices, torch.long, z_NV.device))
 
 
 def _choose_greatest(z_NV: Tensor, rows: Sequence[SampleRow], num_ids: int) -> Tensor:
-    """The choice at temperature 0: no filter takes the greatest logit away. `max` gives the first
-    of equals."""
+    """Return the choice at temperature 0. No filter removes the greatest logit. `max` returns the
+    first of equal values."""
     best = z_NV.max(dim=-1)
     return best.indices.where(best.values.isfinite(), NO_CHOICE)
 
 
 def _choose_among(z_NV: Tensor, rows: Sequence[SampleRow], num_candidates: int) -> Tensor:
-    """The choice where the first candidates decide it.
+    """Return the choice if the first candidates decide it.
 
-    The best of those that are kept perhaps must be kept for certain, and every id that is not
-    listed must be dropped for certain or too improbable for any noise.
+    The best of the candidates that are perhaps kept must be kept for certain. Every ID that is not
+    listed must be dropped for certain, or be too improbable for any noise.
     """
     z_NV = z_NV.float()
     keys_N2, temperature_N1 = _noise_of(rows, z_NV)
@@ -152,9 +156,10 @@ def _choose_among(z_NV: Tensor, rows: Sequence[SampleRow], num_candidates: int) 
 
 
 def _choose_by_column(z_NV: Tensor, rows: Sequence[SampleRow], num_columns: int) -> Tensor:
-    """The choice among all ids where it lies in the columns that might score highest.
+    """Return the choice among all IDs if it is in the columns that might score highest.
 
-    A column scores at most its greatest logit plus its greatest noise, which its fewest bits give.
+    A column's score is at most its greatest logit plus its greatest noise. The smallest bits of the
+    column give the greatest noise.
     """
     z_NV = z_NV.float()
     keys_N2, temperature_N1 = _noise_of(rows, z_NV)
@@ -174,14 +179,14 @@ def _choose_by_column(z_NV: Tensor, rows: Sequence[SampleRow], num_columns: int)
 
 
 def _noise_of(rows: Sequence[SampleRow], like: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and temperatures, [N, 2] and [N, 1]."""
+    """Return noise keys and temperatures, [N, 2] and [N, 1]."""
     keys_N2 = noise_keys([(row.rules.params.seed, row.position) for row in rows], like.device)
     temperatures = [[row.rules.params.temperature] for row in rows]
     return keys_N2, on_device(temperatures, like.dtype, like.device)
 
 
 def _best(score_NC: Tensor, ids_NC: Tensor) -> tuple[Tensor, Tensor]:
-    """The best score and the lowest id that has it, [N, 1] each."""
+    """Return the best score and the lowest ID that has it, [N, 1] each."""
     best_N1 = score_NC.amax(dim=-1, keepdim=True)
     is_best_NC = score_NC == best_N1
     lowest_N1 = ids_NC.masked_fill(~is_best_NC, torch.iinfo(ids_NC.dtype).max)

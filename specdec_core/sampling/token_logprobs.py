@@ -1,11 +1,11 @@
 """Log-probabilities of chosen tokens: log_softmax of the raw logits in float32, before any
 processor.
 
-log_softmax gives a row the same bits in any company (a `sum` over the vocabulary would not), so
-what is reported does not depend on the batch nor on how many tokens a round commits.
+log_softmax gives a row the same bits in any batch; a `sum` over the vocabulary would not. So the
+reported values depend neither on the batch nor on the number of tokens that a round commits.
 
-Shape legend: N rows, A rows that ask, P rows that tell of a prompt, V vocabulary, T the most ids
-that a row reports.
+Shape legend: N rows, A rows that ask, P rows of a prompt, V vocabulary, T maximum IDs that a row
+reports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from specdec_core.sampling.top_k import first_ids
 def measure_logprobs(
     logits: Tensor, rows: Sequence[SampleRow], tokens: Sequence[int], vocab_size: int
 ) -> list[TokenLogprobs | None]:
-    """Of one token for every row of `logits`, [N, V].
+    """Return the log-probabilities of one token for every row of `logits`, [N, V].
 
     None for a row that asks for none or whose token is NO_CHOICE. Waits for the device only when
     some row asks.
@@ -43,22 +43,23 @@ def measure_logprobs(
 
 
 class PromptShare(NamedTuple):
-    """One feed's rows of logits: `num_rows` that tell of its prompt, then those that choose."""
+    """One feed's rows of logits: `num_rows` that score its prompt, then those to sample from."""
 
     num_rows: int
     tokens: Sequence[int]
-    """What stands behind the first so many fed tokens; at most num_rows."""
+    """Tokens that follow each of the first fed tokens; at most num_rows."""
     num_top: int
-    """Most probable ids to report with each."""
+    """Number of most probable IDs to report with each token."""
     num_choices: int
 
 
 def take_prompts(
     logits: Tensor, shares: Sequence[PromptShare], vocab_size: int
 ) -> tuple[list[tuple[TokenLogprobs, ...]], Tensor]:
-    """What every feed asks of its prompt, and the rows that are left, of `logits`, [N, V].
+    """Return each feed's prompt log-probabilities, and the remaining rows of `logits`, [N, V].
 
-    One feed at a time: so many rows need memory. Where nobody asks, `logits` come back as they are.
+    Feeds are handled one at a time, because their rows need much memory. If no feed asks, `logits`
+    are returned unchanged.
     """
     found: list[tuple[TokenLogprobs, ...]] = [()] * len(shares)
     if not any(share.num_rows for share in shares):
@@ -79,7 +80,7 @@ def take_prompts(
 def _measure(
     logits_AV: Tensor, tokens: Sequence[int], counts: Sequence[int]
 ) -> list[TokenLogprobs]:
-    """Of one token for every row, with as many of its most probable ids as it asks for."""
+    """Return the log-probability of one token for every row, with `counts[i]` most probable IDs."""
     logprobs_AV = logits_AV.float().log_softmax(dim=-1)
     ids_AT = first_ids(logprobs_AV, min(max(counts), logits_AV.shape[1]))
     own_A1 = on_device(tokens, torch.long, logits_AV.device).unsqueeze(1)

@@ -1,8 +1,8 @@
-"""The greatest values of long rows, found without looking at all of them again and again.
+"""Finds the greatest values of long rows without several passes over all of them.
 
 A row is folded into columns of 8 values, the columns' maxima are folded again, and so on. The C
-greatest values lie in the C columns with the greatest maxima: the search goes back from the short
-row to the long one and looks at 8 C values on each level.
+greatest values are in the C columns with the greatest maxima. The search returns from the short row
+to the long one and looks at 8 C values on each level.
 
 Shape legend: N rows, V values of a row, W its columns, C wanted.
 """
@@ -14,11 +14,12 @@ from torch import Tensor
 
 _FOLD = 8
 _RUN = 64
-"""Neighbouring values whose greatest stands for them in the search for a row's first ids."""
+"""Length of a run of neighbouring values. The search for a row's first IDs compares runs by their
+greatest value."""
 
 
 def fold(z_NV: Tensor, size: int) -> Tensor:
-    """The columns of a row, [N, size, W]; the last V - size * W values are in none.
+    """Return the columns of a row, [N, size, W]. The last V - size * W values are in none.
 
     Column j holds the places j, j + W, j + 2 W ..., so that reducing them takes whole vectors.
     """
@@ -27,7 +28,7 @@ def fold(z_NV: Tensor, size: int) -> Tensor:
 
 
 def places_in(columns_NC: Tensor, num_values: int, size: int) -> Tensor:
-    """The places that the columns hold, and those that no column does."""
+    """Return the places that the columns hold, and those that no column holds."""
     width = num_values // size
     device = columns_NC.device
     steps = torch.arange(size, device=device).mul_(width).unsqueeze(1)
@@ -36,9 +37,9 @@ def places_in(columns_NC: Tensor, num_values: int, size: int) -> Tensor:
 
 
 def top_ids(z_NV: Tensor, count: int) -> Tensor:
-    """Where the `count` greatest values of a row are, [N, count], ascending.
+    """Return the places of the `count` greatest values of a row, [N, count], ascending.
 
-    Of those that tie with the least of them any may be named.
+    If values tie with the least of them, any of those may be returned.
     """
     if count == z_NV.shape[1]:
         return torch.arange(count, device=z_NV.device).expand(len(z_NV), -1)
@@ -55,10 +56,10 @@ def _top(z_NV: Tensor, count: int) -> Tensor:
 
 
 def first_ids(z_NV: Tensor, count: int) -> Tensor:
-    """The `count` first ids of a row in stable order (value down, id up), [N, count].
+    """Return the `count` first IDs of a row in stable order (value down, ID up), [N, count].
 
-    They lie in the runs of neighbours that come first by their greatest value; of runs that tie,
-    the first has the lowest ids. 16 of 49,152 ids of 64 rows, one thread: 4.4 ms instead of 45.
+    They are in the runs of neighbours with the greatest maxima. Of runs that tie, the first has the
+    lowest IDs. 16 of 49,152 IDs of 64 rows, one thread: 4.4 ms instead of 45.
     """
     num_runs = z_NV.shape[1] // _RUN
     if num_runs <= count:
@@ -74,10 +75,11 @@ def first_ids(z_NV: Tensor, count: int) -> Tensor:
 
 
 def _sort_keys(z: Tensor, ids: Tensor) -> Tensor:
-    """int64 keys, all different, whose descending order is the stable order of float32 values.
+    """Return int64 keys, all different, whose descending order is the stable order of float32
+    values.
 
-    A float32's bits, the lower ones of a negative flipped, sort like the number. + 0.0 makes -0.0
-    equal to 0.0.
+    A float32's bits sort like the number if the lower bits of negative numbers are flipped. + 0.0
+    makes -0.0 equal to 0.0.
     """
     bits = z.add(0.0).view(torch.int32)
     rank = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()

@@ -1,4 +1,4 @@
-"""Where sequences live: admission to targets, places on drafts, preemption, and every Free."""
+"""Placement of sequences: admission to targets, slots on drafts, preemption, and every Free."""
 
 from __future__ import annotations
 
@@ -23,26 +23,29 @@ class Refusal(NamedTuple):
 
 
 class AdmissionQueue:
-    """Gives and takes places. A sequence without a target is in the waiting queue, always."""
+    """Gives and takes KV slots. A sequence without a target is always in the waiting queue."""
 
     def __init__(self, fleet: ReplicaSet, outbox: Outbox, proposer: Proposer) -> None:
         self._fleet = fleet
         self._outbox = outbox
         self._proposer = proposer
         self._undrafted: dict[int, Sequence] = {}
-        """Admitted sequences that look for a draft replica."""
+        """Admitted sequences that wait for a slot on a draft replica."""
         self.waiting = WaitingQueue()
         self.num_preemptions = 0
 
     @property
     def num_undrafted(self) -> int:
-        """Admitted sequences that look for a draft replica and that one could hold."""
+        """Number of admitted sequences that wait for a draft replica and that one could hold."""
         lengths = [draft.longest_len for draft in self._fleet.drafts]
         longest_len = max(lengths, default=inf)
         return sum(len(sequence.ids) < longest_len for sequence in self._undrafted.values())
 
     def admit(self, now: float) -> list[Refusal]:
-        """Admit waiting sequences in turn while the first one fits; return the hopeless ones."""
+        """Admit waiting sequences in turn while the first one fits.
+
+        Return those that no target can ever finish.
+        """
         refusals: list[Refusal] = []
         while len(self.waiting):
             sequence = self.waiting.first
@@ -58,7 +61,7 @@ class AdmissionQueue:
         return refusals
 
     def place_on_drafts(self) -> None:
-        """Give draft places to those that lack one, in order, while there is room."""
+        """Give draft slots to the sequences that lack one, in order, while there is room."""
         if not self._undrafted:
             return
         drafts = [draft for draft in self._fleet.drafts if draft.is_usable]
@@ -78,13 +81,16 @@ class AdmissionQueue:
             del self._undrafted[sequence_id]
 
     def preempt(self, sequence: Sequence) -> None:
-        """Take the target's room back; the sequence waits with its ids."""
+        """Take the sequence's slot on its target back. The sequence waits and keeps its IDs."""
         sequence.num_preemptions += 1
         self.num_preemptions += not sequence.is_background
         self.leave(sequence, Role.TARGET)
 
     def leave(self, sequence: Sequence, role: Role) -> None:
-        """Give the place up, freed behind whatever is leased there; the sequence goes on."""
+        """Give up the sequence's slot; the sequence itself continues.
+
+        The replica frees the slot after everything that was leased there.
+        """
         replica = self._fleet[sequence.places[role].replica_id]
         self._outbox.free(replica.replica_id, sequence.sequence_id)
         self._remove(replica, sequence)
@@ -99,7 +105,7 @@ class AdmissionQueue:
         self._undrafted.pop(sequence.sequence_id, None)
 
     def evacuate(self, replica: ReplicaState) -> None:
-        """The replica has lost everything: its sequences go on elsewhere, nothing to free."""
+        """Move all sequences away from a replica that has lost everything. Nothing is freed."""
         for sequence in list(replica.sequences.values()):
             self._remove(replica, sequence)
         replica.leases.clear()
@@ -107,7 +113,11 @@ class AdmissionQueue:
         self._outbox.forget_frees(replica.replica_id)
 
     def _refusal(self, sequence: Sequence, *, reads_ids: bool) -> Refusal | None:
-        """Reading every id is worth it once, where the sequence is about to be admitted."""
+        """Return why the sequence is refused, or None.
+
+        `reads_ids` checks every ID, which is worth it only when the sequence is about to be
+        admitted.
+        """
         other = self._fleet.unequal(sequence.pinned_fingerprint)
         if other is not None:
             return Refusal(sequence, other, ErrorKind.RETRYABLE)
@@ -116,7 +126,10 @@ class AdmissionQueue:
         return None if reason is None else Refusal(sequence, reason, ErrorKind.INVALID)
 
     def _make_way(self, sequence: Sequence) -> bool:
-        """Preempt a background sequence for a client's; one that is leased out returns soon."""
+        """Preempt a background sequence for a client's; return whether one was preempted.
+
+        A background sequence that is leased out is left alone: it returns soon.
+        """
         if sequence.is_background:
             return False
         for target in self._fleet.targets:

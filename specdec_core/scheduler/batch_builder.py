@@ -1,4 +1,4 @@
-"""Forming groups: which rows an idle replica runs next, whether now, and with which blocks."""
+"""Forms groups: which rows an idle replica runs next, whether now, and with which KV blocks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from specdec_core.speculation.k_cause import DraftLengthReason
 
 _DRAFT, _TARGET = Role.DRAFT, Role.TARGET  # to name a member takes as long as a call
 _ALONE = 2
-"""Chunks in one pass of a prompt whose sequence is the only one of its target: nobody waits for it,
-and a pass of more ids takes less time for each."""
+"""Chunks per pass for a prompt whose sequence is the only one on its target. No other sequence
+waits for the pass, and a pass of more IDs takes less time per ID."""
 
 
 class BatchBuilder:
-    """Sends leases to idle replicas; drafts before targets, so that a target sees who drafts."""
+    """Sends leases to idle replicas.
+
+    Drafts come before targets, so that a target sees which sequences are being drafted.
+    """
 
     def __init__(
         self,
@@ -53,13 +56,16 @@ class BatchBuilder:
         self._overlap = overlap
         self._going_without = DraftFallback(fleet, proposer)
         self._half: int | None = None
-        """Most rows of a group while sequences are split; None while they are not."""
+        """Maximum rows of a group while sequences are split; None while they are not."""
         self._since = 0.0
-        """When the host began with the present groups."""
+        """Time at which the host began to form the present groups."""
         self._next_lease_id = 0
 
     def dispatch(self, now: float, since: float) -> None:
-        """`since`: when the host heard what these groups follow."""
+        """Send every group that is due.
+
+        `since` is when the host received the result that these groups follow.
+        """
         self._since = since
         self._look_at_fleet()
         for replicas in (self._fleet.drafts, self._fleet.targets):
@@ -70,7 +76,7 @@ class BatchBuilder:
                         break
 
     def _dispatch_to(self, replica: ReplicaState, now: float) -> bool:
-        """Send the replica's next group if it is due; say whether one was sent."""
+        """Send the replica's next group if it is due; return whether one was sent."""
         board, is_target = replica.board, replica.role is _TARGET
         self._update_boards()
         if not (board.num_ready or board.undrafted):
@@ -86,15 +92,17 @@ class BatchBuilder:
             group = self._budget.shorten(group, replica.info.tile_rows)
         plans = self._reserve_all(replica, group)
         if group and not plans and board.num_ready:
-            # The oldest always gets room, whether it was chosen or not.
+            # The oldest row always gets room, whether it was chosen or not.
             plans = self._reserve_all(replica, board.first())
         if plans:
             self._send(replica, plans, now)
         return bool(plans)
 
     def _look_at_fleet(self) -> None:
-        """How many share a draft, and whether sequences are split (Overlap.max_rows). Nothing is
-        counted where nobody drafts."""
+        """Count the targets per draft, and decide whether sequences are split.
+
+        See Pipelining.max_rows. Without draft replicas nothing is counted.
+        """
         self._half = None
         num_drafts, _, num_drafted = _count(self._fleet.drafts)
         if not num_drafts:
@@ -102,7 +110,7 @@ class BatchBuilder:
         num_targets, num_busy, _ = _count(self._fleet.targets)
         self._proposer.targets_per_draft = num_busy / num_drafts
         num_live = -(-num_drafted // max(num_targets, 1))
-        # Where they share a device, neither works while the other does.
+        # Replicas that share a device never work at the same time.
         takes_turns = any(draft.device.is_shared for draft in self._fleet.drafts)
         num_apart = 0 if takes_turns else num_drafts
         self._half = self._overlap.max_rows(num_live, num_targets, num_apart)
@@ -115,8 +123,8 @@ class BatchBuilder:
         return group[: self._half]
 
     def _update_boards(self) -> None:
-        """Plan every sequence that was touched anew, on each replica where it has a place."""
-        while self._fleet.changed:  # also by what is planned meanwhile
+        """Plan every changed sequence again, on each replica where it has a slot."""
+        while self._fleet.changed:  # planning may change more sequences
             for sequence in self._fleet.take_changed():
                 if sequence.target is not None:
                     self._note_on_target(sequence, sequence.target)
@@ -127,7 +135,7 @@ class BatchBuilder:
         replica = self._records[place.replica_id]
         board = replica.board
         board.forget(sequence.sequence_id)
-        # Some lease decides how the sequence goes on: no other may.
+        # An open lease decides how the sequence continues, so no other may.
         if place.row is not None or (sequence.draft is not None and sequence.is_drafting):
             board.put_out(sequence.sequence_id, place.replica_id)
             return
@@ -144,7 +152,7 @@ class BatchBuilder:
         replica = self._records[place.replica_id]
         plan = self._plan_draft(replica, sequence)
         if sequence.draft is not place:
-            return  # it has left rather than make a plan
+            return  # it has left the draft instead of getting a plan
         replica.board.forget(sequence.sequence_id)
         if sequence.target is not None and sequence.is_verifying:
             replica.board.put_out(sequence.sequence_id, sequence.target.replica_id)
@@ -170,11 +178,12 @@ class BatchBuilder:
         return None
 
     def _is_due(self, replica: ReplicaState, now: float) -> bool:
-        """Full, or waited its bound, or nobody is about to join. Notes when to look again.
+        """Return whether the replica's next group is to be sent now; if not, note when to retry.
 
-        Behind a running group only a full one goes: the others would not run sooner for being sent,
-        and who is out may join them. Where sequences are split, those that are out are the other
-        half.
+        A group is due if it is full, if it has waited its maximum time, or if no row is about to
+        join it. After a running group only a full one is sent. Other rows would not run sooner if
+        they were sent, and rows that are out may join them. If sequences are split, the rows that
+        are out are the other half.
         """
         num_clients = replica.board.num_clients
         if self._half is not None and num_clients:
@@ -182,7 +191,7 @@ class BatchBuilder:
         if num_clients >= replica.board.max_group_size or not _expects_more(replica):
             return True
         if not num_clients:
-            return False  # background rows go along with a client's, or when there is none
+            return False  # background rows join a client's, or run when there are none
         if replica.leases:
             return False
         ready_since = replica.board.ready_since
@@ -193,7 +202,7 @@ class BatchBuilder:
         return bound <= now
 
     def _reserve_all(self, replica: ReplicaState, plans: list[ScheduledRow]) -> list[ScheduledRow]:
-        """The plans whose blocks are to be had, some of them shortened."""
+        """Reserve blocks for the plans. Return those that got them, some of them shortened."""
         is_target, reserve = replica.role is _TARGET, replica.reserve
         fitting: list[ScheduledRow] = []
         for plan in plans:
@@ -206,10 +215,10 @@ class BatchBuilder:
         return fitting
 
     def _make_room(self, replica: ReplicaState, plan: ScheduledRow) -> ScheduledRow | None:
-        """The plan, once its blocks are spoken for; None when they are not to be had.
+        """Reserve the plan's blocks and return the plan; None if the blocks are not available.
 
-        Drafted tokens shrink before anybody is preempted. Only a younger sequence makes room, so
-        the oldest one always goes on.
+        Drafted tokens are cut before any sequence is preempted. Only a younger sequence makes
+        room, so the oldest one always continues.
         """
         sequence = plan.sequence
         role = replica.role
@@ -264,7 +273,7 @@ class BatchBuilder:
         self._outbox.lease(lease)
 
     def _lend(self, replica: ReplicaState, plans: list[ScheduledRow]) -> None:
-        """Mark the rows as out."""
+        """Mark the rows as leased out."""
         lease_id, is_target = self._next_lease_id, replica.role is _TARGET
         lend, replica_id = replica.board.lend, replica.replica_id
         for plan in plans:
@@ -285,13 +294,13 @@ class BatchBuilder:
 
 
 def _expects_more(replica: ReplicaState) -> bool:
-    """Whether some sequence that would join the ready rows is out at this moment."""
+    """Return whether a sequence that would join the ready rows is leased out at this moment."""
     board = replica.board
     return board.has_out if replica.role is _TARGET else board.may_draft_more
 
 
 def _count(replicas: list[ReplicaState]) -> tuple[int, int, int]:
-    """Those in use, those of them with sequences, and their sequences."""
+    """Return the numbers of usable replicas, of usable ones with sequences, and of sequences."""
     num_usable = num_busy = num_sequences = 0
     for replica in replicas:
         if not (replica.is_fenced or replica.is_draining):
@@ -302,6 +311,6 @@ def _count(replicas: list[ReplicaState]) -> tuple[int, int, int]:
 
 
 def _waits(plans: list[ScheduledRow], now: float) -> list[float]:
-    """How long clients' rows were ready."""
+    """Return the seconds that each client's row was ready, and 0 for background rows."""
     sequences = [plan.sequence for plan in plans]
     return [0.0 if one.is_background else now - one.ready_since for one in sequences]

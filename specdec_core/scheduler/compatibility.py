@@ -1,4 +1,4 @@
-"""Which replicas may serve the same sequences."""
+"""Check which replicas may serve the same sequences."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from specdec_core.messages import ReplicaInfo, Role
 
 
 def check_compatible(info: ReplicaInfo, others: Iterable[ReplicaInfo]) -> None:
-    """Raises InvalidRequestError for a replica of another vocabulary, and for a target of another
-    model or of other bits. An older incarnation of the replica itself does not count."""
+    """Raise InvalidRequestError if the replica may not join the others.
+
+    Its vocabulary must be that of the others. A target must also have the same model, and with
+    exact numerics the same fingerprint. An older incarnation of the replica does not count.
+    """
     for other in others:
         if other.replica_id == info.replica_id:
             continue
@@ -35,6 +38,6 @@ def check_compatible(info: ReplicaInfo, others: Iterable[ReplicaInfo]) -> None:
 
 
 def _may_share_a_cell(one: ReplicaInfo, other: ReplicaInfo) -> bool:
-    """Whether a sequence may move between them without breaking what either promises."""
+    """Return whether a sequence may move between two targets without breaking either's promise."""
     promises_bits = Numerics.EXACT in (one.numerics, other.numerics)
     return one.fingerprint == other.fingerprint or not promises_bits

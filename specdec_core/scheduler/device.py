@@ -1,4 +1,4 @@
-"""An accelerator and what it was sent: replicas that share one take turns."""
+"""An accelerator and the leases sent to it. Replicas that share one take turns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from math import inf
 from specdec_core.messages import GroupLease
 
 _PATIENCE = 3
-"""Passes of a shared device that a small group lets others have before it is sent. Where passes
-take longer than PoolConfig.max_group_wait_s, groups of 8 had 6 rows with 1, and 8 with 3."""
+"""On a shared device, a partial group waits up to this many passes for more rows. If passes take
+longer than PoolConfig.max_group_wait_s, groups of 8 had 6 rows with 1, and 8 with 3."""
 
 
 @dataclass(eq=False, slots=True)
@@ -19,27 +19,30 @@ class OpenLease:
 
     lease: GroupLease
     deadline: float
-    """Set anew when the lease before it is answered: only then does the replica begin with it."""
+    """Time by which the result must arrive. It is set again when the lease before is answered,
+    because the replica begins this lease only then."""
     since: float
-    """When the host began with it: at the result that it followed, else when it was sent."""
+    """Time at which the host began with it: when the result that it follows came, or else when it
+    was sent."""
     is_split: bool
     """See PoolConfig.overlap."""
     num_catching_up: int
-    """Catch-up tokens that its rows have yet to compute, where PoolConfig limits them."""
+    """Catch-up tokens that its rows have yet to compute, if PoolConfig limits them."""
     is_resuming: bool = False
-    """Some row checks what a client has brought back: no pass of a round, nor any draft's merit."""
+    """Whether some row checks tokens that a client brought back. Such a pass is no ordinary round
+    and says nothing about a draft."""
 
 
 @dataclass(eq=False, slots=True)
 class Device:
-    """What the replicas of one accelerator have in common. Most have one of their own."""
+    """State shared by the replicas of one accelerator. Most replicas have their own."""
 
     leases: dict[str, dict[int, OpenLease]] = field(default_factory=dict)
-    """The open ones of each replica, by replica."""
+    """Replica ID -> its open leases, by lease ID."""
     _answers: deque[float] = field(default_factory=lambda: deque([-inf] * _PATIENCE, _PATIENCE))
-    """When the last results of any of them came."""
+    """Times at which the last results of any replica came."""
     _passes: deque[float] = field(default_factory=lambda: deque([0.0] * _PATIENCE, _PATIENCE))
-    """Seconds that they took."""
+    """Seconds that the passes of these results took."""
 
     @property
     def is_shared(self) -> bool:
@@ -47,7 +50,8 @@ class Device:
 
     @property
     def num_replicas(self) -> int:
-        """So many passes may run before a lease's own, or share the device's time with it."""
+        """Number of replicas on the device. Up to this many passes may run before a lease's own
+        pass, or share the device's time with it."""
         return len(self.leases)
 
     @property
@@ -55,9 +59,12 @@ class Device:
         return sum(map(len, self.leases.values()))
 
     def worth_waiting_until(self, ready_since: float) -> float:
-        """Until when rows that are no full group wait on: a device that is shared runs others,
-        which may join them, and would run nothing sooner for their being sent. What it runs may
-        hang, or be the device's only work for long."""
+        """Return the time until which a partial group waits for more rows.
+
+        A shared device that runs other passes would not run the group sooner if it were sent, and
+        rows of those passes may join it. The wait is bounded, because a running pass may hang or
+        be the device's only work for a long time.
+        """
         if not (self.is_shared and self.num_open) or self._answers[0] > ready_since:
             return -inf
         return max(self._answers[-1], ready_since) + _PATIENCE * max(self._passes)
@@ -65,10 +72,13 @@ class Device:
     def answered(
         self, lease: OpenLease, pass_s: float, now: float, recording_s: float = 0.0
     ) -> float:
-        """Seconds that a lease took which is answered now, the host's part included, and no time
-        in which another pass ran. `pass_s` of them by the replica's own clock, which goes on while
-        a pass of another replica has its turn. What it recorded for later is no part of them."""
-        began = max(lease.since, self._answers[-1])  # until then it had not begun with this one
+        """Note a result and return the seconds that its lease took.
+
+        They include the host's part, but no time in which another pass ran. `pass_s` is the pass by
+        the replica's own clock, which also runs during passes of other replicas. `recording_s`,
+        the time spent on recording for later passes, is left out.
+        """
+        began = max(lease.since, self._answers[-1])  # the device was busy with others until then
         self._answers.append(now)
         # A driver's clock may stand still.
         seconds = max(now - began, 0.0 if self.is_shared else pass_s)

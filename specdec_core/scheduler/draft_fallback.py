@@ -1,4 +1,4 @@
-"""Which rows go to their target without a proposal, because the draft has no time for them."""
+"""Selects rows that go to their target without a proposal, because the draft has no time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from specdec_core.scheduler.sequence import Sequence
 
 
 class DraftFallback:
-    """Fills the groups of targets while rows queue for a draft that is always busy anyway."""
+    """Fills the groups of targets while rows queue for a draft that is always busy."""
 
     def __init__(self, fleet: ReplicaSet, proposer: Proposer) -> None:
         self._fleet = fleet
         self._proposer = proposer
 
     def fill(self, target: ReplicaState) -> bool:
-        """Make the target's next group a full one, if that leaves each draft a full one, too; say
-        whether it was done."""
+        """Fill the target's next group, if each draft keeps a full group, too.
+
+        Return whether the group was filled.
+        """
         num_missing = target.board.max_group_size - target.board.num_clients
         may_fill = 0 < num_missing <= len(target.board.undrafted)
         if not may_fill or not self._proposer.is_draft_short:
@@ -31,7 +33,7 @@ class DraftFallback:
         return True
 
     def _longest_waiting(self, target: ReplicaState, count: int) -> list[Sequence]:
-        """At most so many; what a draft would take next is left to it."""
+        """Return up to `count` sequences that wait for a draft, without the draft's next group."""
         left = {
             draft.replica_id: len(draft.board.clients) - draft.board.max_group_size
             for draft in self._fleet.of_role(Role.DRAFT)

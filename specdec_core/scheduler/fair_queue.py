@@ -1,7 +1,8 @@
-"""Which client is served next: the one that was served least since it began to wait.
+"""Order of the waiting clients: the client that was served least since it began to wait is next.
 
-Served is counted in tokens: of the prompt when a request is admitted, of the answer as they are
-chosen. Whoever begins to wait starts where those stand that wait already (docs/decisions/0014).
+Service is counted in tokens: prompt tokens when a request is admitted, answer tokens as they are
+chosen. A client that begins to wait starts at the level of those that already wait
+(docs/decisions/0014).
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from operator import attrgetter
 from specdec_core.scheduler.sequence import Rank, Sequence
 
 Turn = tuple[int, Rank, str]
-"""What a client has had, the rank of its first request, its name: the least is next."""
+"""(served tokens of a client, rank of its first request, client name). The lowest is next."""
 
 _GOES_ON = -1
-"""In a turn: what the client has had does not count."""
+"""Stands for the served tokens in a turn if the first request was preempted or resumed. Such a
+request comes before new ones, whatever its client was served."""
 _SPARE = 64
-"""So many accounts and turns that are not needed any more may be left."""
+"""Number of accounts or turns that may be kept although they are no longer needed."""
 
 
 rank_of: Callable[[Sequence], Rank] = attrgetter("rank")
@@ -28,16 +30,16 @@ rank_of: Callable[[Sequence], Rank] = attrgetter("rank")
 
 @dataclass(eq=False, slots=True)
 class ClientQueue:
-    """One client's."""
+    """Account of one client: its served tokens and its requests."""
 
     num_served: int
-    """Tokens, and those that it left to others while it had no use for them."""
+    """Tokens served to the client, plus those it left to others while it had no use for them."""
     num_running: int = 0
     """Requests that were admitted and have not ended."""
     waiting: list[Sequence] = field(default_factory=list)
-    """By rank."""
+    """Waiting requests in order of rank."""
     turn: Turn | None = None
-    """Its entry among the turns that is valid; what it has had may have grown since."""
+    """The client's valid entry among the turns. Its served tokens may have grown since."""
 
     @property
     def is_idle(self) -> bool:
@@ -45,20 +47,21 @@ class ClientQueue:
 
 
 class FairQueue:
-    """The accounts, and the waiting sequences of clients in the order that these give them."""
+    """The clients' accounts, and their waiting sequences in the order that the accounts give."""
 
     def __init__(self) -> None:
         self.num_waiting_clients = 0
         self._accounts: dict[str, ClientQueue] = {}
-        """Of clients with live requests, and of those that had more than others who waited."""
+        """Accounts of clients with live requests, and of those that had more than waiting ones."""
         self._num_busy = 0
         """Accounts that are not idle."""
         self._most_accounts = _SPARE
-        """Beyond it those that are not needed any more are looked for."""
+        """Number of accounts above which those that are no longer needed are removed."""
         self._turns: list[Turn] = []
-        """A heap; entries that no account has any more are dropped when they come up."""
+        """A heap. Entries that no account has any more are dropped when they reach the top."""
         self._level = 0
-        """What the client had whose turn it was last; whoever begins to wait has had that much."""
+        """Served tokens of the client whose turn was last. A client that begins to wait starts
+        with at least this number."""
 
     @property
     def first(self) -> Sequence | None:
@@ -69,7 +72,7 @@ class FairQueue:
                 heappop(self._turns)
             elif turn[0] in (_GOES_ON, account.num_served):
                 return account.waiting[0]
-            else:  # others may have had less meanwhile
+            else:  # the account has grown since, so others may have less now
                 self._take_turn(account)
         return None
 
@@ -92,7 +95,7 @@ class FairQueue:
             self._take_turn(account)
 
     def discard(self, sequence: Sequence) -> None:
-        """The sequence, which waits, does so no longer."""
+        """Remove a waiting sequence from the queue."""
         account = self._accounts[sequence.request.client]
         place = bisect_left(account.waiting, sequence.rank, key=rank_of)
         del account.waiting[place]
@@ -102,7 +105,10 @@ class FairQueue:
         self._close_idle(sequence.request.client, account)
 
     def begin(self, sequence: Sequence) -> None:
-        """The first one, which waits still, is admitted for the first time."""
+        """Charge a client for its first request, which is being admitted for the first time.
+
+        Called while the request still waits.
+        """
         account = self._accounts[sequence.request.client]
         if not _goes_on(sequence):
             self._level = max(self._level, account.num_served)
@@ -110,13 +116,13 @@ class FairQueue:
         account.num_served += len(sequence.ids)
 
     def end(self, sequence: Sequence) -> None:
-        """The sequence, which was admitted and does not wait, has ended."""
+        """Note the end of a sequence that was admitted and does not wait."""
         account = self._accounts[sequence.request.client]
         account.num_running -= 1
         self._close_idle(sequence.request.client, account)
 
     def _take_turn(self, account: ClientQueue) -> None:
-        """The account's first request, or what it has had, is another one."""
+        """Renew the account's turn after its first request or its served tokens have changed."""
         account.turn = None
         if not account.waiting:
             return
@@ -130,7 +136,7 @@ class FairQueue:
             heapify(self._turns)
 
     def _close_idle(self, client: str, account: ClientQueue) -> None:
-        """Forget a client that would start as a new one does; all, once nobody is left."""
+        """Forget a client that would start as a new one does, or all once no client is busy."""
         if not account.is_idle:
             return
         self._num_busy -= 1
@@ -145,11 +151,17 @@ class FairQueue:
             self._most_accounts = 2 * len(self._accounts) + _SPARE
 
     def _is_needed(self, account: ClientQueue) -> bool:
-        """While others wait, who had more than they is not to come back at once as a new one."""
+        """Return whether the account must be kept.
+
+        While others wait, a client that had more than they did must not return as a new one.
+        """
         has_had_more = account.num_served > self._level and self.num_waiting_clients > 0
         return has_had_more or not account.is_idle
 
 
 def _goes_on(sequence: Sequence) -> bool:
-    """It had its turn before: it was preempted, or began in another life of the pool."""
+    """Return whether the sequence had its turn before.
+
+    It was preempted, or began under an earlier scheduler.
+    """
     return sequence.admitted_at is not None or len(sequence.request.emitted_token_ids) > 0

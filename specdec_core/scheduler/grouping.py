@@ -1,4 +1,4 @@
-"""Which ready rows make the next group of a replica: a pure choice among plain records."""
+"""Selection of the ready rows for the next group of a replica: a pure choice among records."""
 
 from __future__ import annotations
 
@@ -14,44 +14,46 @@ from specdec_core.scheduler.length_buckets import Age, LengthBuckets, Likeness, 
 from specdec_core.speculation.k_cause import DraftLengthReason
 
 _FEW = 4
-"""So many times the rows that are wanted are looked at one by one."""
+"""A cohort is sorted if it is no larger than this factor times the rows that a search by likeness
+would read."""
 _SPARE = 64
-"""Empty cohorts are not counted below this."""
+"""Number of empty cohorts that are tolerated before all of them are removed."""
 
 
 @dataclass(eq=False, slots=True)
 class ScheduledRow:
-    """What a sequence would be leased for now."""
+    """A row that is ready to be leased: what its sequence would run now."""
 
     sequence: pool_sequence.Sequence
     row: LeaseRow
-    """Made when it is planned, right behind the sequence's last round: by the time it is chosen
-    thousands of others have pushed what it is made of out of the cache."""
+    """Made at planning, right after the sequence's last round, while the data is in the CPU cache.
+    By the time the row is chosen, thousands of others have pushed that data out."""
     slot_len: int
-    """Positions that the replica holds at most while it runs the row."""
+    """Maximum positions that the replica holds while it runs the row."""
     shape: Shape
     """Rows of equal shape need no padding and no mask of their own."""
     likeness: Likeness
-    """Rows are alike as far as these numbers are near, the first one first."""
+    """Rows are more alike the closer these numbers are. The first number counts first."""
     is_resuming: bool = False
-    """It checks what a client has brought back: as a catch-up, not as drafted tokens."""
+    """Whether it checks tokens that a client brought back. They count as catch-up tokens, not as
+    drafted ones."""
     num_found: int = 0
-    """New ids that the target has cached, as was known at version `found_at` (PrefixIndex)."""
+    """New IDs that the target has cached, according to version `found_at` of the PrefixIndex."""
     found_at: int = 0
 
     @property
     def end_len(self) -> int:
-        """Committed tokens cached afterwards."""
+        """Committed tokens that are cached after the row has run."""
         return self.row.end_len
 
     @property
     def num_drafted(self) -> int:
-        """Positions fed behind `end_len`."""
+        """Positions fed after `end_len`."""
         return self.slot_len - self.row.end_len
 
     @property
     def num_catching_up(self) -> int:
-        """Ids that it feeds besides the pending one, drafted ones left out."""
+        """Number of IDs that the row feeds besides the pending one, drafted ones excluded."""
         row = self.row
         return len(row.new_ids) - 1 + (len(row.proposal) if self.is_resuming else 0)
 
@@ -64,7 +66,7 @@ class ScheduledRow:
         return self.row.proposal
 
     def shortened(self, num_drafted: int) -> ScheduledRow:
-        """The plan with fewer tokens to draft or to check."""
+        """Return a copy of the plan that drafts or checks only `num_drafted` tokens."""
         row, excess = self.row, self.num_drafted - num_drafted
         row = row._replace(
             num_choices=row.num_choices - excess, proposal=row.proposal[:num_drafted]
@@ -75,7 +77,7 @@ class ScheduledRow:
         )
 
     def note(self, cause: DraftLengthReason) -> None:
-        """What decided how many drafted tokens it checks."""
+        """Record the reason for the number of drafted tokens that the row checks."""
         current = self.sequence.round
         if current is not None:
             current.cause = cause
@@ -90,12 +92,12 @@ rank_of: Callable[[ScheduledRow], tuple[float, int]] = attrgetter("sequence.rank
 
 
 class DecodeQueue:
-    """Plans by age, so that a choice looks at a group's worth of them: thousands may be ready while
-    32 are wanted.
+    """Plans of ready rows by age. A choice reads about one group of them, although thousands may be
+    ready while 32 are wanted.
 
-    Rows become ready together, as the group that they were, and wait in a cohort. While rows are
-    overdue, cohorts alone say who goes: only a choice that goes by shape or likeness lets the rows
-    that came since be entered by those, too.
+    The rows of one group become ready together and wait in a cohort. While rows are overdue, the
+    cohorts alone decide the choice. New rows are entered by shape and likeness only when a choice
+    needs that.
     """
 
     def __init__(self, max_size: int, by_shape: bool) -> None:
@@ -103,16 +105,16 @@ class DecodeQueue:
         self._max_size = max_size
         self._by_shape = by_shape
         self._cohorts: dict[float, dict[int, ScheduledRow]] = {}
-        """Ready since -> the rows, by sequence."""
+        """Time since which rows are ready -> these rows, by sequence ID."""
         self.cohort_of: dict[int, dict[int, ScheduledRow]] = {}
-        """Sequence -> the cohort that it is in."""
+        """Sequence ID -> the cohort that the sequence is in."""
         self._sinces: list[float] = []
-        """Of the cohorts, in order; also of those that are empty by now."""
+        """Sorted keys of `_cohorts`, those of empty cohorts included."""
         self._unranked: set[float] = set()
-        """Of the cohorts whose rows did not come by rank."""
+        """Keys of the cohorts whose rows did not arrive in order of rank."""
         self._alike = LengthBuckets(max_size)
         self._to_enter: dict[int, ScheduledRow] = {}
-        """Not yet in `_alike`, where shapes are looked at."""
+        """Rows that are not yet in `_alike`; empty unless groups are formed by shape."""
 
     def __len__(self) -> int:
         return len(self.cohort_of)
@@ -122,12 +124,12 @@ class DecodeQueue:
 
     @property
     def ready_since(self) -> float:
-        """Of the oldest row."""
+        """Time since which the oldest row is ready."""
         self._drop_empty()
         return self._sinces[0]
 
     def put(self, plan: ScheduledRow) -> None:
-        """Add a sequence's plan, which has none here."""
+        """Add the plan of a sequence that has none here."""
         sequence = plan.sequence
         sequence_id, since = sequence.sequence_id, sequence.ready_since
         cohort = self._cohorts.get(since)
@@ -142,13 +144,13 @@ class DecodeQueue:
             self._to_enter[sequence_id] = plan
 
     def discard(self, sequence_id: int) -> None:
-        """Take a sequence's plan out, which has one here."""
+        """Remove the plan of a sequence that has one here."""
         del self.cohort_of.pop(sequence_id)[sequence_id]
         if self._by_shape and self._to_enter.pop(sequence_id, None) is None:
             self._alike.discard(sequence_id)
 
     def by_age(self) -> Iterator[ScheduledRow]:
-        """All rows; whoever takes the first ones only does not pay for the others."""
+        """Iterate over all rows, the oldest first. Rows that are not taken cost nothing."""
         self._drop_empty()
         for since in self._sinces:
             if since in self._unranked:
@@ -156,11 +158,13 @@ class DecodeQueue:
             yield from self._cohorts[since].values()
 
     def choose(self, overdue_at: float) -> list[ScheduledRow]:
-        """Rows ready at or before `overdue_at` first; else a full group of one shape; else alike.
+        """Return the rows of the next group, in no particular order.
 
-        They are the group; their order says nothing.
-        The oldest row is in every group but a full one of equal shape, and in that one too once it
-        is overdue: no row waits for more than a bounded number of groups.
+        Unless groups are formed by shape, they are the oldest rows. By shape, rows that became
+        ready at or before `overdue_at` come first. If none is overdue, a full group of one shape is
+        chosen, or else the rows most like the oldest one. The oldest row is in every group, except
+        in a full one of equal shape while it is not overdue. No row therefore waits for more than a
+        bounded number of groups.
         """
         self._drop_empty()
         if len(self.cohort_of) <= self._max_size:
@@ -176,7 +180,7 @@ class DecodeQueue:
         return list(islice(self.by_age(), self._max_size))
 
     def _rank(self, since: float) -> None:
-        """Once for many choices: thousands may have become ready together."""
+        """Sort a cohort by rank, once for many choices. Its rows may be thousands."""
         self._unranked.discard(since)
         cohort = self._cohorts[since]
         by_rank = sorted(cohort.values(), key=rank_of)
@@ -184,7 +188,7 @@ class DecodeQueue:
         cohort.update((plan.sequence.sequence_id, plan) for plan in by_rank)
 
     def _drop_empty(self) -> None:
-        """Forget the cohorts that have gone: the first ones now, others once they are many."""
+        """Forget empty cohorts: the first ones now, the others once they are many."""
         sinces, cohorts = self._sinces, self._cohorts
         num_gone = 0
         while num_gone < len(sinces) and not cohorts[sinces[num_gone]]:
@@ -199,14 +203,17 @@ class DecodeQueue:
 
     @property
     def _entered(self) -> LengthBuckets:
-        """All rows by shape and likeness."""
+        """Index of all rows by shape and likeness, brought up to date."""
         for plan in self._to_enter.values():
             self._alike.put(plan.shape, plan.likeness, plan.age)
         self._to_enter.clear()
         return self._alike
 
     def _oldest_and_alike(self, overdue_at: float) -> list[ScheduledRow]:
-        """Overdue rows by age, those that are equally overdue and the rest as like the oldest."""
+        """Return the overdue rows by age, then the rows most like the oldest one.
+
+        Of equally overdue rows, those most like the oldest one come first.
+        """
         origin = min(self._cohorts[self._sinces[0]].values(), key=rank_of).likeness
         chosen: list[ScheduledRow] = []
         for since in self._sinces:
@@ -220,13 +227,16 @@ class DecodeQueue:
         return chosen + self._plans(list(islice(rest, self._max_size - len(chosen))))
 
     def _most_alike(self, origin: Likeness, since: float, count: int) -> list[ScheduledRow]:
-        """Of rows that are equally old. Many of them are found faster among all rows."""
+        """Return the `count` rows of a cohort that are most like `origin`.
+
+        In a large cohort they are found faster by a search among all rows.
+        """
         cohort = self._cohorts[since]
         if len(cohort) <= count:
             return list(cohort.values())
         if len(cohort) ** 2 <= _FEW * count * len(self):
-            first, last = origin[0], origin[-1]  # as Alike's, without a call per row
-            by_rank = sorted(cohort.values(), key=rank_of)  # they came so: fast, and then kept
+            first, last = origin[0], origin[-1]  # as in _distance, without a call per row
+            by_rank = sorted(cohort.values(), key=rank_of)  # nearly sorted, so fast; ties keep it
             return sorted(
                 by_rank,
                 key=lambda plan: (abs(plan.likeness[0] - first), abs(plan.likeness[-1] - last)),

@@ -1,4 +1,4 @@
-"""Ready rows by shape and by likeness: who could share a pass without padding, or with little."""
+"""Ready rows by shape and by likeness: those that could share a pass with little or no padding."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 Age = tuple[float, float, int]
-"""(ready since, rank, the sequence's id, which ends its rank): the lower, the older."""
+"""(ready since, rank, sequence ID, which is the end of its rank). A lower age is older."""
 Shape = tuple[int, ...]
 Likeness = tuple[int, ...]
-"""One number, or two of which the first counts first."""
+"""Sort key of one or two integers, compared by distance. The first integer counts first."""
 
 
 class LengthBuckets:
-    """Every row by its age under its shape and under its likeness."""
+    """Index of rows, in order of age under each shape and under each likeness."""
 
     def __init__(self, max_size: int) -> None:
         """Groups have at most `max_size` rows."""
@@ -22,10 +22,10 @@ class LengthBuckets:
         self._rows: dict[int, tuple[Shape, Likeness, Age]] = {}
         self._of_shape: dict[Shape, list[Age]] = {}
         self._full: set[Shape] = set()
-        """Shapes of which a whole group is ready."""
+        """Shapes with enough ready rows for a full group."""
         self._of_likeness: dict[Likeness, list[Age]] = {}
         self._likenesses: list[Likeness] = []
-        """In order."""
+        """Sorted keys of `_of_likeness`."""
 
     @property
     def has_full(self) -> bool:
@@ -33,7 +33,7 @@ class LengthBuckets:
         return bool(self._full)
 
     def put(self, shape: Shape, likeness: Likeness, age: Age) -> None:
-        """Add a row, whose sequence has none here."""
+        """Add the row of a sequence that has none here."""
         self._rows[age[2]] = shape, likeness, age
         bucket = self._of_shape.setdefault(shape, [])
         _insert(bucket, age)
@@ -45,7 +45,7 @@ class LengthBuckets:
         _insert(self._of_likeness[likeness], age)
 
     def discard(self, sequence_id: int) -> None:
-        """Take a sequence's row out."""
+        """Remove a sequence's row."""
         shape, likeness, age = self._rows.pop(sequence_id)
         bucket = self._of_shape[shape]
         del bucket[bisect_left(bucket, age)]
@@ -60,14 +60,16 @@ class LengthBuckets:
             del self._likenesses[bisect_left(self._likenesses, likeness)]
 
     def largest_bucket(self) -> list[Age]:
-        """The oldest rows of the shape that most have, of which a whole group is ready."""
+        """Return a full group: the oldest rows of the most frequent shape."""
         buckets = (self._of_shape[shape] for shape in self._full)
         largest = min(buckets, key=lambda bucket: (-len(bucket), bucket[0]))
         return largest[: self._max_size]
 
     def by_likeness(self, origin: Likeness) -> Iterator[Age]:
-        """All rows, by distance from `origin` and then by age; of second numbers, those count only
-        among rows whose first one is equal."""
+        """Iterate over all rows by distance from `origin`, then by age.
+
+        Second numbers count only among rows whose first number is equal.
+        """
         keys = self._likenesses
         left = right = bisect_left(keys, origin)
         while left > 0 or right < len(keys):
@@ -87,7 +89,7 @@ class LengthBuckets:
 
 
 _FAR = (float("inf"), 0.0)
-"""Farther than any row."""
+"""A distance greater than that of any row."""
 
 
 def _distance(likeness: Likeness, other: Likeness) -> tuple[float, float]:
@@ -95,7 +97,7 @@ def _distance(likeness: Likeness, other: Likeness) -> tuple[float, float]:
 
 
 def _insert(ages: list[Age], age: Age) -> None:
-    """At the end nearly always: rows become ready in order."""
+    """Insert an age in order: nearly always at the end, because rows become ready in order."""
     if not ages or ages[-1] < age:
         ages.append(age)
     else:

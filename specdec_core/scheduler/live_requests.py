@@ -1,4 +1,4 @@
-"""The live sequences, and the only place where one of them ends."""
+"""Table of the live sequences, and the only place where a sequence ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LiveRequests:
 
     @property
     def num_clients(self) -> int:
-        """Those that a client waits for."""
+        """Number of live sequences that a client waits for."""
         return sum(not sequence.is_background for sequence in self)
 
     def get(self, request_id: str) -> Sequence | None:
@@ -45,7 +45,7 @@ class LiveRequests:
     def emit(
         self, sequence: Sequence, tokens: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]
     ) -> None:
-        """Commit tokens and tell the client."""
+        """Commit tokens and send them to the client."""
         event = TokenEvent(sequence.request_id, sequence.num_emitted, tokens)
         if logprobs or sequence.prompt_logprobs:
             told = _untold(sequence, tokens)
@@ -65,7 +65,7 @@ class LiveRequests:
         error: str | None = None,
         error_kind: ErrorKind = ErrorKind.FAILED,
     ) -> None:
-        """End the sequence at whatever state, with its last event."""
+        """End the sequence in any state, with its last event."""
         index, prompt_logprobs = sequence.num_emitted, _untold(sequence, tokens)
         sequence.append(tokens)
         self.forget(sequence, reason)
@@ -87,14 +87,14 @@ class LiveRequests:
         )
 
     def forget(self, sequence: Sequence, reason: FinishReason) -> None:
-        """End the sequence without a word: a later attempt has taken its place."""
+        """End the sequence without an event: a later attempt replaces it, or it is refused."""
         sequence.finish_reason = reason
         self._placement.release(sequence)
         del self._by_request_id[sequence.request.request_id]
 
 
 def _untold(sequence: Sequence, tokens: tuple[int, ...]) -> tuple[TokenLogprobs, ...]:
-    """What the first token brings along of its prompt; it is not kept."""
+    """Return the prompt log-probabilities to send with the first token, and drop them."""
     if not tokens:
         return ()
     told, sequence.prompt_logprobs = sequence.prompt_logprobs, ()

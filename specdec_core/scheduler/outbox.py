@@ -1,4 +1,4 @@
-"""The commands of one advance, in order, with one Free per replica however many sequences leave."""
+"""Commands of one `advance`, in order, with one Free per replica for all sequences that leave."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specdec_core.scheduler.commands import Command, Drained, Emit, SendFree, Se
 
 
 class Outbox:
-    """Frees are gathered, and sent before the replica's next lease or at the end."""
+    """Queue of commands. Frees are sent together, before the replica's next lease or at the end."""
 
     def __init__(self) -> None:
         self._commands: list[Command] = []
@@ -37,7 +37,7 @@ class Outbox:
         self._commands.append(Drained(replica_id))
 
     def forget_events(self, request_id: str) -> None:
-        """A new attempt of the request begins: what the older one emitted is not its business."""
+        """Drop the events of an older attempt, because a new attempt of the request begins."""
         self._commands = [
             command
             for command in self._commands
@@ -45,7 +45,7 @@ class Outbox:
         ]
 
     def forget_frees(self, replica_id: str) -> None:
-        """The replica forgets everything anyway."""
+        """Drop the gathered Frees of a replica that forgets everything anyway."""
         self._frees.pop(replica_id, None)
 
     def take(self) -> list[Command]:

@@ -1,9 +1,11 @@
-"""Whether a target's sequences are split in two, so that one half is drafted while the other is
-verified.
+"""Decides whether a target's sequences are split in two halves.
 
-A half costs more than half of a whole: a pass takes its time however few rows it has. Unsplit a
-round takes V(B) + D(B), split twice the longer of V(B/2) and D(B/2). What groups took is kept apart
-for either way, because replicas that work at the same time may slow each other down.
+If they are split, one half is drafted while the other is verified.
+
+A half costs more than half of a whole, because a pass has a fixed cost however few rows it has.
+Unsplit, a round takes V(B) + D(B). Split, it takes twice the longer of V(B/2) and D(B/2). The times
+of groups are kept apart for the two modes, because replicas that work at the same time may slow
+each other down.
 """
 
 from __future__ import annotations
@@ -15,63 +17,64 @@ from specdec_core.messages import GroupLease, ReplicaInfo, Role
 from specdec_core.speculation.step_costs import CostModel, alike
 
 _GAIN = 0.02
-"""By so much the other way must be better, relatively, before it is taken."""
+"""Minimum relative gain of the other mode before it is used."""
 _FIRST_GROUPS = 8
-"""Of a target, before anything is tried."""
+"""Target groups before the first trial of the other mode."""
 _LOOK = 6
-"""Target groups for which the other way is tried: the first ones still belong to the way before."""
+"""Length of a trial of a mode, in target groups. The first ones still run in the old mode."""
 _LOOK_EVERY = 512
-"""Groups after which it is tried once more for as many sequences."""
+"""Target groups after which the other mode is tried again for about as many sequences."""
 _LOOK_MOST = 1.25
-"""Seconds of a round that are expected of it, over those of the present way."""
+"""Maximum predicted round time of the other mode for a trial, relative to the present mode."""
 _LOOK_APART = 100
-"""Least groups between two trials: what is known of other sizes says something of this one, too."""
+"""Minimum target groups between two trials. Results for other sizes say something about this size,
+too."""
 _RESTING = 4
 """Target groups without a drafted one after which the draft model counts as resting."""
 _RECENT = 0.1
-"""Weight of the last group in what is usual."""
+"""Weight of the last group in the running averages."""
 
 
 @dataclass(eq=False, slots=True)
 class _Way:
-    """What groups took while sequences were split, or were not."""
+    """Cost models of one mode: of the groups that ran while sequences were split, or were not."""
 
     verify: CostModel = field(default_factory=CostModel)
     draft: CostModel = field(default_factory=CostModel)
-    """Of one draft step."""
+    """Cost of one draft step."""
 
 
 class Pipelining:
-    """One decision for all targets of a pool: their rounds are alike."""
+    """Decision on splitting, made once for all targets of a scheduler: their rounds are alike."""
 
     def __init__(self, config: PoolConfig) -> None:
         self._mode = config.overlap
         self._max_group_size = config.max_group_size
         self._ways = {False: _Way(), True: _Way()}
-        """By whether sequences were split."""
+        """Cost models by whether sequences were split."""
         self._rows = 1.0
         self._steps = 1.0
-        """Rows of a verified sequence and steps of a drafted group, as usual of late."""
+        """Recent averages: rows per verified sequence, and steps per drafted group."""
         self._num_plain = _RESTING
         """Target groups since the last drafted one."""
         self._num_groups = 0
-        """Of targets."""
+        """Target groups so far."""
         self._is_split = False
         self._looked_at: dict[int, int] = {}
-        """Half a target's sequences, about -> the group at which the other way was tried."""
+        """Half a target's sequences, as a size class -> the target group of the last trial."""
         self._look_until = 0
         self._decided: tuple[int, int] | None = None
-        """(sequences, groups) that the decision was made for."""
+        """(live sequences per target, target groups) at the last decision."""
 
     def welcome(self, info: ReplicaInfo) -> None:
-        """A replica has registered."""
+        """Note a replica that registers."""
         if info.role is Role.TARGET and info.max_num_seqs:
             self._max_group_size = min(self._max_group_size, info.max_num_seqs)
 
     def max_rows(self, num_live: int, num_targets: int, num_drafts: int) -> int | None:
-        """Most rows of a group while sequences are split; None while they are not.
+        """Return the maximum rows of a group while sequences are split, or None while they are not.
 
-        `num_live` of each target are drafted for.
+        `num_live` sequences of each target are drafted for.
         """
         if self._mode is OverlapMode.NEVER or num_live < 2 or self._num_plain >= _RESTING:
             return None
@@ -86,7 +89,7 @@ class Pipelining:
         return self._half(num_live) if self._is_split else None
 
     def observe(self, lease: GroupLease, seconds: float, is_split: bool) -> None:
-        """What a group took that was formed while sequences were split, or were not."""
+        """Note the seconds of a group. `is_split` is the mode in which it was formed."""
         size, way = len(lease.rows), self._ways[is_split]
         if lease.role is Role.DRAFT:
             steps = max(row.num_choices for row in lease.rows)
@@ -117,7 +120,7 @@ class Pipelining:
         return split < (1.0 - _GAIN) * whole
 
     def _is_to_be_looked_at(self, num_live: int) -> bool:
-        """Whether it is time to try the other way."""
+        """Return whether it is time to try the other mode."""
         if self._num_groups < _FIRST_GROUPS or not self._could_pay(num_live):
             return False
         size = alike(self._half(num_live))
@@ -129,8 +132,10 @@ class Pipelining:
         return is_due
 
     def _could_pay(self, num_live: int) -> bool:
-        """Whether the other way may be the better one: by what is known of it, or else if halves
-        cost half."""
+        """Return whether the other mode may be faster.
+
+        The answer uses the other mode's known times, or else assumes that halves cost half.
+        """
         other_s = self._round_s(num_live, not self._is_split)
         if other_s < float("inf"):
             return other_s < _LOOK_MOST * self._round_s(num_live, self._is_split)
@@ -138,13 +143,13 @@ class Pipelining:
         return min(verify_s, draft_s) > _GAIN * (verify_s + draft_s)
 
     def _round_s(self, num_live: int, is_split: bool) -> float:
-        """Seconds of one round of all, per sequence."""
+        """Return the seconds of one round of all sequences, divided by their number."""
         if not is_split:
             return sum(self._parts_s(num_live, False)) / min(num_live, self._max_group_size)
         return 2.0 * max(self._parts_s(num_live, True)) / num_live
 
     def _parts_s(self, num_live: int, is_split: bool) -> tuple[float, float]:
-        """Of verifying and of drafting a group."""
+        """Return the seconds of verifying and of drafting a group."""
         size = self._half(num_live) if is_split else min(num_live, self._max_group_size)
         way = self._ways[is_split]
         verify_s = _seconds(way.verify, size, round(size * self._rows))
@@ -152,5 +157,5 @@ class Pipelining:
 
 
 def _seconds(cost: CostModel, size: int, rows: int) -> float:
-    """What nobody has seen takes for ever."""
+    """Return the expected seconds of a pass, infinite while no pass is known."""
     return cost.at(size, rows) if cost.is_known else float("inf")

@@ -1,4 +1,4 @@
-"""Rows that catch up: the order in which they go, and how many go at a time."""
+"""Queue of the rows that catch up: the order in which they run, and how many run at a time."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Callable, Iterable, Iterator
 from specdec_core.scheduler.grouping import ScheduledRow
 
 YIELD_S_PER_TOKEN = 0.004
-"""Seconds by which a prompt lets others pass for each token that it has yet to catch up. About ten
-times what a token takes on two cores: a short prompt passes the long ones of a burst."""
+"""Seconds by which a prompt lets others pass, per token that it has yet to catch up. This is about
+ten times what a token takes on two cores, so a short prompt passes the long ones of a burst."""
 MAX_YIELD_S = 10.0
-"""Longest that a prompt of any length lets later and shorter ones pass."""
+"""Maximum seconds by which a prompt of any length lets later and shorter ones pass."""
 
 Turn = tuple[float, int]
-"""When it is a sequence's turn, on the clock of its rank, and its number. Lower goes first."""
+"""(time of a sequence's turn on the clock of its rank, sequence ID). The lower one goes first."""
 
 
 def turn_of(plan: ScheduledRow) -> Turn:
-    """Arrival plus what it yields for the tokens that are left; it nears arrival as it catches up.
+    """Return the arrival time plus a delay for the tokens that are left.
 
-    So of prompts that arrived together the one with the fewest tokens left goes first until it has
-    its first token, which comes sooner on average than if all took turns (shortest remaining
-    processing time). None waits for ever: a row passes another only if it arrived at most
-    `MAX_YIELD_S` later.
+    The delay shrinks as the sequence catches up. Of prompts that arrived together, the one with the
+    least tokens left therefore runs first until it has its first token. On average that token comes
+    sooner than if all took turns (shortest remaining processing time). No row waits for ever: a row
+    passes another only if it arrived at most `MAX_YIELD_S` later.
     """
     sequence = plan.sequence
     rank, sequence_id = sequence.rank
@@ -32,7 +32,7 @@ def turn_of(plan: ScheduledRow) -> Turn:
 
 
 class PrefillQueue:
-    """Plans of the rows that catch up, by turn. A decision looks at the first ones only."""
+    """Plans of the rows that catch up, by turn. A decision reads only the first ones."""
 
     def __init__(self) -> None:
         self._turns: list[Turn] = []
@@ -45,17 +45,17 @@ class PrefillQueue:
         return sequence_id in self._plans
 
     def __iter__(self) -> Iterator[ScheduledRow]:
-        """All rows, the first to go first."""
+        """Iterate over all rows in order of their turn."""
         return (self._plans[sequence_id][1] for _, sequence_id in self._turns)
 
     def put(self, plan: ScheduledRow) -> None:
-        """Add a sequence's plan, which has none here."""
+        """Add the plan of a sequence that has none here."""
         turn = turn_of(plan)
         insort(self._turns, turn)
         self._plans[turn[1]] = turn, plan
 
     def discard(self, sequence_id: int) -> None:
-        """Take a sequence's plan out, which has one here."""
+        """Remove the plan of a sequence that has one here."""
         turn, _ = self._plans.pop(sequence_id)
         del self._turns[bisect_left(self._turns, turn)]
 
@@ -66,11 +66,11 @@ def within(
     most: int | None,
     count_of: Callable[[ScheduledRow], int],
 ) -> list[ScheduledRow]:
-    """The plans that may go, by turns, while so many catch-up tokens are out; at most `most` are.
+    """Return the plans that may run, in order, while `num_out` catch-up tokens are leased out.
 
-    A row that only decodes goes always, one that catches up when it is the only one of its kind:
-    it may be longer than `most`. Behind one that has to wait no other catches up, so that none is
-    overtaken for ever.
+    At most `most` catch-up tokens may be out. A row that only decodes always runs. A row that
+    catches up also runs if it is the only one of its kind, even if it is longer than `most`. After
+    a row that has to wait no other row catches up, so that none is overtaken for ever.
     """
     if most is None:
         return list(plans)

@@ -1,4 +1,4 @@
-"""Which beginnings a target has most likely cached already: feeding them holds nobody up."""
+"""Index of the prefixes that a target has most likely cached. Feeding them delays no other row."""
 
 from __future__ import annotations
 
@@ -8,30 +8,34 @@ from specdec_core.messages import LeaseRow
 from specdec_core.scheduler.sequence import Sequence
 
 _MOST = 4096
-"""Blocks that are remembered of a target."""
+"""Maximum number of blocks remembered per target."""
 
 
 class PrefixIndex:
-    """Of one target, in whole blocks, those that it cached last.
+    """The prefixes that one target cached last, in whole blocks.
 
-    The replica decides what it finds (docs/decisions/0009-prefix-cache.md). What it has given away
-    meanwhile is computed once more, so that a pass takes longer than was thought.
+    The replica decides what it finds (docs/decisions/0009-prefix-cache.md). If it has given blocks
+    away meanwhile, it computes them once more, and the pass takes longer than expected.
     """
 
     def __init__(self, block_size: int, num_blocks: int) -> None:
         self._block_size = block_size
         self._most = min(num_blocks, _MOST)
         self._known: OrderedDict[int | tuple[int, str], None] = OrderedDict()
-        """Hash of ids up to a block's end, and salt; what is forgotten last comes last."""
+        """Hash of the IDs up to a block's end, with the salt if any. The last entry is forgotten
+        last."""
         self.version = 1
-        """Another one after every change."""
+        """Version number, which changes with every update."""
 
     def __len__(self) -> int:
         return len(self._known)
 
     def learn(self, sequence: Sequence, base_len: int, end_len: int) -> None:
-        """The target has cached these places; of a sequence that has ended, those that it has ids
-        for. As there, ends are forgotten before beginnings."""
+        """Note that the target has cached the positions from `base_len` to `end_len`.
+
+        A sequence that has ended counts only with positions that it has IDs for. As on the target,
+        ends are forgotten before beginnings.
+        """
         ends = self._ends(base_len, min(end_len, len(sequence.prefix_hashes) - 1))
         if not ends:
             return
@@ -45,8 +49,10 @@ class PrefixIndex:
             known.popitem(last=False)
 
     def num_found(self, sequence: Sequence, row: LeaseRow) -> int:
-        """How many of the row's new ids the target will find cached. A row that scores its prompt
-        needs all of it computed."""
+        """Return how many of the row's new IDs the target will find cached.
+
+        The number is 0 for a row that scores its prompt, because all of it must be computed.
+        """
         found_len = row.base_len
         if self._known and not row.num_scored:
             for length in self._ends(found_len, row.end_len - min(row.num_choices, 1)):

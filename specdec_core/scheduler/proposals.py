@@ -1,4 +1,4 @@
-"""Who proposes a sequence's next tokens, and how many: the rules of SpecMethod."""
+"""Choice of the proposer of a sequence's next tokens, and of their number (SpecMethod)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specdec_core.speculation.ngram import NgramIndex
 _NOTHING_FOUND, _GOODPUT = (
     DraftLengthReason.NOTHING_FOUND,
     DraftLengthReason.GOODPUT,
-)  # to name one is a call
+)  # to name one takes as long as a call
 
 
 class Proposer:
@@ -25,17 +25,17 @@ class Proposer:
         self._k_policy = k_policy
         self._chunk = chunk
         self.targets_per_draft = 1.0
-        """Of those that have sequences at present."""
+        """Number of targets that have sequences at present, per draft replica."""
         self._known_drafting: dict[Drafting, Drafting] = {}
-        """One object for all sequences alike."""
+        """One shared object per value, for all sequences with that value."""
 
     def may_draft(self, sequence: Sequence) -> bool:
-        """Whether a place on a draft replica is of use to the sequence."""
+        """Return whether a slot on a draft replica is of use to the sequence."""
         drafting = sequence.drafting or self._drafting(sequence)
         return drafting.asks_model and sequence.is_draftable and drafting.max_tokens > 0
 
     def begin_round(self, sequence: Sequence, num_live: int) -> Round:
-        """The round of the sequence's present length."""
+        """Return the round of the sequence's present length; decide it on the first call."""
         current = sequence.round
         if current is None or current.committed_len != len(sequence.ids):
             current = self._new_round(sequence, num_live)
@@ -43,9 +43,9 @@ class Proposer:
         return current
 
     def next_role(self, sequence: Sequence, num_live: int) -> Role:
-        """Who runs the next lease that owns the sequence.
+        """Return the role of the replica that runs the next lease owning the sequence.
 
-        The first token never waits for the draft, and no token waits for a long catch-up of it.
+        The first token never waits for the draft. No token waits for a long catch-up of the draft.
         """
         current = self.begin_round(sequence, num_live)
         if current.proposal is not None or sequence.draft is None or not sequence.is_caught_up:
@@ -60,20 +60,23 @@ class Proposer:
         return self._k_policy.is_draft_short
 
     def go_without(self, sequence: Sequence) -> None:
-        """Let the target have a sequence that waits for the draft: this round has no proposal."""
+        """Let the target take a sequence that waits for the draft. The round has no proposal."""
         assert sequence.round is not None, "it was asked whether to draft"
         sequence.round.proposal = ()
         sequence.round.cause = DraftLengthReason.QUEUE
 
     def needs_side_lease(self, sequence: Sequence) -> bool:
-        """Whether the draft should catch up while the target goes on without it."""
+        """Return whether the draft should catch up while the target continues without it."""
         if sequence.draft is None or sequence.target is None or _rests(sequence):
             return False
         behind = len(sequence.ids) - sequence.draft.cached_len
         return behind > self._chunk or (behind > 0 and not sequence.is_caught_up)
 
     def proposal(self, sequence: Sequence, num_live: int) -> tuple[int, ...] | None:
-        """What the target checks if it is leased the sequence now; None: the draft comes first."""
+        """Return the tokens that the target checks if it is leased the sequence now.
+
+        None means that the draft comes first.
+        """
         proposal = self.begin_round(sequence, num_live).proposal
         if proposal is not None:
             return proposal
@@ -87,14 +90,17 @@ class Proposer:
         return ()
 
     def _new_round(self, sequence: Sequence, num_live: int) -> Round:
-        """What the client has brought back before anybody drafts. Then prompt lookup first, where
-        the method has it: it costs nothing."""
+        """Return a new round for the sequence's present length.
+
+        Tokens that the client brought back are checked before anything is drafted. After them,
+        prompt lookup comes first if the method includes it, because it costs nothing.
+        """
         committed_len = len(sequence.ids)
         if committed_len < sequence.resume_len:
             resumed = sequence.unchecked(self._chunk)
             return Round(committed_len, 0, resumed, cause=DraftLengthReason.RESUME)
         drafting = sequence.drafting or self._drafting(sequence)
-        cap = sequence.max_len - committed_len - 1  # who lives has a token left to emit
+        cap = sequence.max_len - committed_len - 1  # a live sequence has a token left to emit
         if cap > drafting.max_tokens:
             cap = drafting.max_tokens
         found: tuple[int, ...] = ()
@@ -120,7 +126,10 @@ class Proposer:
     def _look_up(
         self, sequence: Sequence, num_tokens: int, num_live: int
     ) -> tuple[tuple[int, ...], int]:
-        """What is found, and how many tokens before it agree if that is to be known of it."""
+        """Return the tokens that prompt lookup finds, and the length of their match.
+
+        The length is 0 if the policy does not judge proposals by it.
+        """
         index = sequence.ngram or self._index(sequence)
         found = index.propose(num_tokens)
         if self._k_policy.goes_by_agreement(num_live):
@@ -167,5 +176,5 @@ class Proposer:
 
 
 def _rests(sequence: Sequence) -> bool:
-    """Its draft model is not worth asking at present."""
+    """Return whether the sequence's draft model is not worth asking at present."""
     return sequence.round is not None and sequence.round.num_draft_tokens == 0

@@ -1,7 +1,7 @@
-"""What one replica could run now, and which of its sequences are out and would join.
+"""Ready queue of one replica: rows that could run now, and leased sequences that would join them.
 
-Kept up to date sequence by sequence as things happen, so that a decision costs as much as the group
-that it forms, however many sequences live here.
+The queue is updated sequence by sequence as things happen. A decision therefore costs as much as
+the group that it forms, however many sequences the replica has.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class ReadyQueue:
         max_prefill_tokens: int | None = None,
         known: PrefixIndex | None = None,
     ) -> None:
-        """`max_prefill_tokens`: see PoolConfig. What is `known` to be cached does not count."""
+        """`max_prefill_tokens`: see PoolConfig. Tokens that `known` finds cached do not count."""
         self.max_group_size = max_group_size
         self._max_prefill = max_prefill_tokens
         self.known = known
         self.clients = DecodeQueue(max_group_size, by_shape)
-        """With a limit of catch-up tokens: those that only decode."""
+        """Clients' rows. With a limit of catch-up tokens, only the rows that only decode."""
         self.catching_up = PrefillQueue()
-        """Clients' rows that the limit may hold up, and that keep no other from its seat."""
+        """Clients' rows that the limit may delay. A delayed row takes no slot from another."""
         self.num_out = 0
-        """Catch-up tokens of the replica's open leases; to be told before a choice."""
+        """Catch-up tokens of the replica's open leases. The caller sets it before `choose`."""
         self._background: dict[int, ScheduledRow] = {}
         self._out: dict[int, str] = {}
-        """Sequence -> the target it is on, of those that are leased out and would join a group."""
+        """Sequence ID -> its target, for sequences that are leased out and would join a group."""
         self.undrafted: dict[int, Sequence] = {}
-        """On a target: clients' sequences that wait for their draft to begin, and need not."""
+        """On a target: clients' sequences that wait for a draft to begin, but could run without."""
 
     @property
     def num_ready(self) -> int:
@@ -48,12 +48,12 @@ class ReadyQueue:
 
     @property
     def num_clients(self) -> int:
-        """Clients' rows that may go now."""
+        """Number of clients' rows that may run now."""
         return len(self.clients.cohort_of) + len(self._let_in)
 
     @property
     def ready_since(self) -> float:
-        """Of the oldest client's row that may go now."""
+        """Time since which the oldest client's row that may run now is ready."""
         sinces = [plan.sequence.ready_since for plan in self._let_in]
         if len(self.clients):
             sinces.append(self.clients.ready_since)
@@ -61,15 +61,15 @@ class ReadyQueue:
 
     @property
     def has_out(self) -> bool:
-        """Whether a sequence is out that would join the rows of a target."""
+        """Whether a sequence is leased out that would join the rows of a target."""
         return bool(self._out)
 
     @property
     def may_draft_more(self) -> bool:
         """Whether a sequence is out on a target of these rows, so that a draft could wait for it.
 
-        Rows of an idle target cannot wait, nor can a row that only catches up. All rows are looked
-        at: ask while they are fewer than a group.
+        Rows of an idle target cannot wait, nor can a row that only catches up. The check reads all
+        rows, so call it only while they are fewer than a group.
         """
         plans = list(self)
         if any(plan.num_choices == 0 for plan in plans):
@@ -78,7 +78,7 @@ class ReadyQueue:
         return any(target in targets for target in self._out.values())
 
     def put(self, plan: ScheduledRow) -> None:
-        """The sequence, which is not noted here, has this row ready."""
+        """Add the ready row of a sequence that is not noted here."""
         if plan.sequence.is_background:
             self._background[plan.sequence.sequence_id] = plan
         elif self._max_prefill is not None and plan.num_catching_up:
@@ -87,7 +87,7 @@ class ReadyQueue:
             self.clients.put(plan)
 
     def lend(self, sequence_id: int, target: str) -> None:
-        """The row, which is ready here, is leased out."""
+        """Note that a row which is ready here is leased out."""
         if sequence_id in self.clients.cohort_of:
             self.clients.discard(sequence_id)
         elif sequence_id in self.catching_up:
@@ -97,15 +97,15 @@ class ReadyQueue:
         self._out[sequence_id] = target
 
     def put_out(self, sequence_id: int, target: str) -> None:
-        """The sequence, which is not noted as out, is leased out and would join a group."""
+        """Note that a sequence is leased out and would join a group."""
         self._out[sequence_id] = target
 
     def put_undrafted(self, sequence: Sequence) -> None:
-        """The sequence, which is not noted here, waits for its draft."""
+        """Note a sequence that waits for its draft."""
         self.undrafted[sequence.sequence_id] = sequence
 
     def forget(self, sequence_id: int) -> None:
-        """The sequence has left, or is about to be noted again."""
+        """Remove a sequence that has left or is about to be noted again."""
         self._out.pop(sequence_id, None)
         if self.undrafted:
             self.undrafted.pop(sequence_id, None)
@@ -117,14 +117,17 @@ class ReadyQueue:
             self._background.pop(sequence_id, None)
 
     def num_catching_up(self, plans: list[ScheduledRow]) -> int:
-        """Catch-up tokens of ready rows that the replica has yet to compute, where they count."""
+        """Return the catch-up tokens that the replica has yet to compute, where they count."""
         if not (self.catching_up or self._background):
             return 0
         return sum(map(self._num_computed, plans))
 
     def choose(self, overdue_at: float) -> list[ScheduledRow]:
-        """The next group, of rows that may go; background rows take the seats that clients leave.
-        Empty only where all that are ready have to wait."""
+        """Return the next group, of rows that may run.
+
+        Background rows take the slots that clients leave free. The group is empty only if all ready
+        rows have to wait.
+        """
         chosen = self.clients.choose(overdue_at)
         let_in = self._let_in
         if let_in:
@@ -137,18 +140,18 @@ class ReadyQueue:
         return chosen + self._within(background, num_out)[:num_seats]
 
     def first(self) -> list[ScheduledRow]:
-        """The ready row of the sequence that ranks first, if it may go now."""
+        """Return the ready row of the sequence that ranks first, if it may run now."""
         return self._within([min(self, key=rank_of)], self.num_out)
 
     def _oldest(self, plans: list[ScheduledRow]) -> list[ScheduledRow]:
-        """As many as there are seats."""
+        """Return the oldest plans, at most one group of them."""
         if len(plans) <= self.max_group_size:
             return plans
         return sorted(plans, key=_age)[: self.max_group_size]
 
     @property
     def _let_in(self) -> list[ScheduledRow]:
-        """Clients' rows that may catch up now, by turn."""
+        """Clients' rows that may catch up now, in order of their turn."""
         if not self.catching_up:
             return []
         first = islice(self.catching_up, self.max_group_size)
@@ -158,7 +161,7 @@ class ReadyQueue:
         return within(plans, num_out, self._max_prefill, self._num_computed)
 
     def _num_computed(self, plan: ScheduledRow) -> int:
-        """Catch-up tokens that the replica has yet to compute."""
+        """Return the catch-up tokens of a row that the replica has yet to compute."""
         count, known = plan.num_catching_up, self.known
         if not count or known is None:
             return count

@@ -1,7 +1,7 @@
-"""The registered replicas: what each holds, what is leased to it, and how many blocks are taken.
+"""The registered replicas: their sequences, their open leases and their KV blocks.
 
-Blocks are counted exactly as a replica allocates them: whole blocks per sequence, for the most
-positions that any lease sent so far can leave in the slot.
+Blocks are counted exactly as a replica allocates them. A sequence takes whole blocks for the
+maximum number of positions that any lease sent so far can leave in its slot.
 """
 
 from __future__ import annotations
@@ -19,38 +19,39 @@ from specdec_core.scheduler.sequence import KVReservation, Sequence
 from specdec_core.scheduler.stats import ReplicaCounters
 
 ROUNDS_PER_BLOCK = 4
-"""A running sequence needs a new block every few rounds: a newcomer leaves that much, or it would
-be preempted as soon as it is admitted."""
+"""Rounds after which a running sequence needs a new block, roughly. Admission leaves these blocks
+free, or a newcomer would be preempted as soon as it is admitted."""
 
 
 @dataclass(eq=False, slots=True)
 class ReplicaState:
-    """One replica's life, from its registration to its end."""
+    """State of one replica, from its registration to its end."""
 
     info: ReplicaInfo
     last_seen: float
     board: ReadyQueue
     changed: dict[int, Sequence]
-    """Of the whole fleet: sequences whose plans must be made again."""
+    """Sequences of the whole fleet whose plans must be made again."""
     device: Device = field(default_factory=Device)
     window: int = 1
-    """Most sequences that it admits."""
+    """Maximum number of sequences that the replica admits."""
     replica_id: str = field(init=False)
     role: Role = field(init=False)
     is_exact: bool = field(init=False)
     longest_len: int = field(init=False)
-    """Positions that one sequence alone can have here."""
+    """Maximum positions of a sequence that is alone here."""
     sequences: dict[int, Sequence] = field(default_factory=dict)
-    """Those that have a place here, by sequence id."""
+    """Sequences that have a slot here, by sequence ID."""
     background: dict[int, Sequence] = field(default_factory=dict)
-    """Those of them that no client waits for."""
+    """Sequences with a slot here that no client waits for."""
     leases: dict[int, OpenLease] = field(default_factory=dict)
     num_reserved_blocks: int = 0
     is_fenced: bool = False
-    """It did not answer in time: nothing is sent before it has acknowledged a reset."""
+    """Whether the replica failed to answer in time. Nothing is sent to it before it has
+    acknowledged a reset."""
     is_draining: bool = False
     wake_at: float | None = None
-    """When a group that waits for more members goes without them."""
+    """Time at which a group that waits for more rows is sent without them."""
     num_leases: int = 0
     num_rows: int = 0
     busy_s: float = 0.0
@@ -67,12 +68,16 @@ class ReplicaState:
 
     @property
     def num_free_blocks(self) -> int:
-        """0 while fenced: its slots count as used until it has forgotten them."""
+        """Number of free blocks; 0 while fenced, because slots count as used until forgotten."""
         return 0 if self.is_fenced else self.info.num_blocks - self.num_reserved_blocks
 
     def may_be_sent_more(self, max_open_leases: int) -> bool:
-        """They are a device's, whichever replica has them: a draft leaves one to its target. Who
-        has none is always sent one, or those before it in the fleet's order would have all."""
+        """Return whether the replica may be sent one more lease.
+
+        `max_open_leases` holds for a device, whichever of its replicas has the leases. On a shared
+        device a draft has at most one and leaves the others to its target. A replica without a
+        lease is always sent one, or those before it in the fleet's order would have all.
+        """
         if not self.leases:
             return True
         if self.role is Role.DRAFT and self.device.is_shared:
@@ -86,7 +91,10 @@ class ReplicaState:
         return length <= self.longest_len
 
     def has_room(self, length: int) -> bool:
-        """Whether a newcomer of this length fits, with what those here need soon left free."""
+        """Return whether a newcomer of this length fits.
+
+        The blocks that the present sequences need soon must stay free.
+        """
         spare = len(self.sequences) // ROUNDS_PER_BLOCK
         return (
             self.is_usable
@@ -112,7 +120,7 @@ class ReplicaState:
         )
 
     def add(self, sequence: Sequence, length: int) -> None:
-        """Give the sequence a place with room for `length` positions."""
+        """Give the sequence a slot with room for `length` positions."""
         assert sequence.place(self.role) is None, "a sequence has one place per role"
         place = KVReservation(self.replica_id)
         sequence.take_place(self.role, place)
@@ -134,16 +142,19 @@ class ReplicaState:
         self.num_reserved_blocks -= self.num_blocks(place.reserved_len)
 
     def touch(self, sequence: Sequence) -> None:
-        """Something that a plan depends on has changed: ids, a place, a lease, the round."""
+        """Note that a plan's input has changed: IDs, a slot, a lease or the round."""
         self.changed[sequence.sequence_id] = sequence
 
     def max_len(self, place: KVReservation) -> int:
-        """Positions that the place can grow to."""
+        """Return the number of positions that the slot can grow to."""
         blocks = self.num_blocks(place.reserved_len) + self.num_free_blocks
         return blocks * self.info.block_size
 
     def reserve(self, place: KVReservation, length: int) -> bool:
-        """Grow the place to `length` positions, or change nothing. It never shrinks here."""
+        """Grow the slot to `length` positions, or change nothing; return whether it is that long.
+
+        The slot never shrinks here.
+        """
         if length <= place.reserved_len:
             return True
         size = self.info.block_size
@@ -155,7 +166,7 @@ class ReplicaState:
         return True
 
     def settle(self, place: KVReservation, held_len: int, wanted_len: int) -> None:
-        """The replica has answered: give back what it neither holds nor needs next."""
+        """Give back the blocks that the replica, after its answer, neither holds nor needs next."""
         length = held_len if held_len > wanted_len else wanted_len  # as in rows.py: no max()
         if length < place.reserved_len:
             size = self.info.block_size
@@ -164,12 +175,12 @@ class ReplicaState:
 
 
 class ReplicaSet:
-    """The replicas by id."""
+    """The registered replicas, by ID and by role."""
 
     def __init__(self, config: PoolConfig) -> None:
         self._config = config
         self.records: dict[str, ReplicaState] = {}
-        """By replica."""
+        """Replica ID -> its state."""
         self.drafts: list[ReplicaState] = []
         self.targets: list[ReplicaState] = []
         self.changed: dict[int, Sequence] = {}
@@ -206,7 +217,7 @@ class ReplicaSet:
         self.of_role(replica.role).remove(replica)
 
     def take_changed(self) -> list[Sequence]:
-        """Every sequence that was touched since."""
+        """Return every sequence that was touched since the last call."""
         changed = list(self.changed.values())
         self.changed.clear()
         return changed
@@ -215,8 +226,12 @@ class ReplicaSet:
         return self.drafts if role is Role.DRAFT else self.targets
 
     def roomiest_target(self, length: int) -> ReplicaState | None:
-        """The target with fewest sequences among those with room and half of their blocks free:
-        one that lacks a row of a full group waits for it. Else the one with most free blocks."""
+        """Return the target to admit a sequence to, or None if none has room.
+
+        Among the targets with room and half of their blocks free, choose the one with the least
+        sequences. A target that lacks a row of a full group waits for that row. If no target has
+        half of its blocks free, choose the one with most free blocks.
+        """
         able = [r for r in self.targets if len(r.sequences) < r.window and r.has_room(length)]
         roomy = [r for r in able if 2 * r.num_free_blocks >= r.info.num_blocks]
         if len(able) < 2 or not roomy:
@@ -224,18 +239,21 @@ class ReplicaSet:
         return min(roomy, key=lambda r: (len(r.sequences), -r.num_free_blocks, r.replica_id))
 
     def roomiest_draft(self, length: int, target_id: str) -> ReplicaState | None:
-        """One on the target's device first: there its groups stay together."""
+        """Return the roomiest draft, on the target's device if possible.
+
+        There the target's groups stay together.
+        """
         device = self.records[target_id].device
         near = [draft for draft in self.drafts if draft.device is device]
         return _roomiest(near, length) or _roomiest(self.drafts, length)
 
     def _device_of(self, info: ReplicaInfo) -> Device:
-        """That of the others which name it, or else its own."""
+        """Return the device of other replicas that name the same one, or else a new one."""
         others = (r.device for r in self if info.device and r.info.device == info.device)
         return next(others, None) or Device()
 
     def unequal(self, pinned_fingerprint: str) -> str | None:
-        """Why no registered target may go on with what targets of this fingerprint began."""
+        """Return why no registered target may continue a request of this fingerprint, or None."""
         targets = self.targets
         if not pinned_fingerprint or not targets:
             return None
@@ -247,14 +265,17 @@ class ReplicaSet:
         )
 
     def misfit(self, request: Request) -> str | None:
-        """Why no registered target can ever finish the request; None with no target to ask."""
+        """Return why no registered target can ever finish the request.
+
+        None means that one can, or that no target is registered.
+        """
         targets = self.targets
         if not targets:
             return None
         return _foreign_id(request, targets[0].info.vocab_size) or self.overlong(request)
 
     def overlong(self, request: Request) -> str | None:
-        """The part of `misfit` that does not read every id."""
+        """Return the reason of `misfit` that can be found without reading every ID, or None."""
         targets = self.targets
         limit = max(map(_longest_request, targets), default=request.max_len)
         if request.max_len <= limit:
@@ -273,7 +294,7 @@ def _roomiest(replicas: Iterable[ReplicaState], length: int) -> ReplicaState | N
 
 
 def _longest_request(replica: ReplicaState) -> int:
-    """The last token is never fed, so it needs no position."""
+    """Return the maximum length of a request. The last token is never fed: it needs no position."""
     return min(replica.info.max_model_len, replica.longest_len + 1)
 
 

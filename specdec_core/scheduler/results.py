@@ -1,4 +1,4 @@
-"""Merging a group's result: what each row's answer does to its sequence."""
+"""Merges a group's result: the effect of each row's answer on its sequence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_DRAFT = DraftLengthReason.NO_DRAFT
 
 
 class ResultHandler:
-    """Takes answers to rows that are still out; everything else was dropped before."""
+    """Merges answers to rows that are still leased out; all other answers were dropped before."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class ResultHandler:
         self, replica: ReplicaState, lease: GroupLease, result: GroupResult, now: float
     ) -> None:
         answers = {answer.sequence_id: answer for answer in result.rows}
-        # Read once, and nothing called that can be written out: this loop is a third of a decision.
+        # Values are read once and calls are written out: this loop is a third of a decision.
         is_target, lease_id = lease.role is Role.TARGET, lease.lease_id
         sequences, changed, known = replica.sequences, replica.changed, replica.board.known
         for row in lease.rows:
@@ -81,7 +81,7 @@ class ResultHandler:
         self, replica: ReplicaState, sequence: Sequence, row: LeaseRow, answer: RowResult
     ) -> None:
         if answer.status is RowStatus.NOT_READY and replica.role is Role.TARGET:
-            return  # the place is as it was: the next plan leases the same row
+            return  # the slot has not changed: the next plan leases the same row
         can_send_more = row.base_len > 0 or row.rules is None
         if answer.status is RowStatus.KV_MISS and can_send_more:
             self._tally.num_kv_misses += 1
@@ -90,7 +90,7 @@ class ResultHandler:
             self._refused(replica, sequence, answer)
 
     def _refused(self, replica: ReplicaState, sequence: Sequence, answer: RowResult) -> None:
-        """NO_ROOM, FAILED, or a miss of nothing at all."""
+        """Handle NO_ROOM, FAILED, INVALID, or a KV miss of a row that sent everything."""
         if replica.role is Role.DRAFT:
             sequence.is_draftable = False
             self._placement.leave(sequence, Role.DRAFT)
@@ -153,7 +153,7 @@ class ResultHandler:
         if replica.is_exact:
             sequence.pinned_fingerprint = replica.info.fingerprint
         if sequence.draft is not None:
-            # The draft cached its own proposal: what was accepted of it is still valid.
+            # The draft cached its own proposal. The accepted part is still valid.
             agreed_len = row.end_len + answer.num_accepted
             sequence.draft.cached_len = min(sequence.draft.cached_len, agreed_len)
         if reason is not None:
@@ -165,7 +165,10 @@ class ResultHandler:
         replica.settle(place, held_len, num_ids)
 
     def _learn(self, sequence: Sequence, current: Round, row: LeaseRow, answer: RowResult) -> None:
-        """Prompt lookup's offer is compared even where it was not proposed."""
+        """Report drafted and chosen tokens to the K policy.
+
+        The tokens that prompt lookup found are compared even if they were not proposed.
+        """
         history, learn = sequence.history, self._k_policy.learn
         if current.found:
             learn(history, DraftSource.LOOKUP, current.found, answer.tokens, current.num_agreed)
@@ -177,7 +180,7 @@ class ResultHandler:
 
 
 def _believe_less(place: KVReservation, row: LeaseRow, cached_len: int) -> None:
-    """Start lower: each miss does, so that the last one starts from nothing."""
+    """Start the next row lower after a KV miss. After repeated misses it starts from nothing."""
     place.cached_len = cached_len if cached_len < row.base_len else 0
     place.has_rules = place.cached_len > 0
 

@@ -1,30 +1,30 @@
-"""When one who is refused should come back: by how fast the waiting requests are admitted."""
+"""Retry hint for refused requests, from the rate at which waiting requests are admitted."""
 
 from __future__ import annotations
 
 RETRY_AFTER_S = 1.0
-"""Before anything is known, and at least."""
+"""Minimum hint, and the hint before anything is measured."""
 LONGEST_RETRY_S = 60.0
 _REMEMBERED = 128
-"""Requests that left after which half is forgotten."""
+"""Admitted requests after which half of them are forgotten."""
 
 
 class RetryHint:
-    """Whoever is refused is told when it would be its turn, were all of them to come back."""
+    """Computes when a refused request would have its turn if all refused requests came back."""
 
     def __init__(self) -> None:
         self._since: float | None = None
-        """When requests began to wait; None while nobody does."""
+        """Time at which requests began to wait; None while none waits."""
         self._num_left = 0.0
-        """Admitted since."""
+        """Requests admitted since then."""
         self._num_refused = 0
-        """Refused since, less one for each that was admitted later."""
+        """Requests refused since then, less one for each that was admitted later."""
 
     def note(self, num_admitted: int, is_waiting: bool, now: float) -> None:
-        """So many were admitted now, and whether others still wait."""
+        """Note how many requests were admitted now, and whether others still wait."""
         if not is_waiting:
             self.forget()
-        elif self._since is None:  # those that found room at once say nothing of those that wait
+        elif self._since is None:  # requests that did not wait say nothing about those that do
             self._since = now
         elif num_admitted:
             self._num_left += num_admitted
@@ -34,12 +34,12 @@ class RetryHint:
                 self._since = (self._since + now) / 2
 
     def forget(self) -> None:
-        """Nobody waits any more."""
+        """Start over, because no request waits any more."""
         if self._since is not None:
             self._since, self._num_left, self._num_refused = None, 0.0, 0
 
     def refused(self, now: float) -> float:
-        """Seconds, for one more that is refused."""
+        """Count one more refused request and return its retry hint in seconds."""
         self._num_refused += 1
         if self._since is None or not self._num_left:
             return RETRY_AFTER_S

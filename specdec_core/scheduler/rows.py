@@ -1,7 +1,7 @@
-"""The rows of leases: what a sequence is fed on its target and on its draft.
+"""The rows of leases: the IDs that a sequence is fed on its target and on its draft.
 
-Invariant (the cached-prefix rule): a row starts at base_len <= N - 1 of the N committed ids and
-feeds what follows. A prefill, a round, a rejection and a recovery are the same row.
+Invariant (the cached-prefix rule): a row starts at base_len <= N - 1 of the N committed IDs and
+feeds the IDs that follow. A prefill, a round, a rejection and a recovery are the same row.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from specdec_core.scheduler.sequence import KVReservation, Sequence
 def plan_verification(
     sequence: Sequence, place: KVReservation, proposal: tuple[int, ...], chunk: int
 ) -> ScheduledRow:
-    """Catch up and check `proposal`; a bare chunk while more than `chunk` ids are missing.
+    """Return a row that catches up and checks `proposal`.
 
-    What a client has brought back fills a row up to `chunk` ids, as a catch-up does.
+    While more than `chunk` IDs are missing, the row is a bare chunk. Tokens that a client brought
+    back fill a row up to `chunk` IDs, as a catch-up does.
     """
     num_ids, cached_len = len(sequence.ids), place.cached_len
     # No min(): a call takes ten times as long as a comparison.
@@ -24,7 +25,7 @@ def plan_verification(
     base_len = cached_len if cached_len < num_ids else num_ids - 1
     num_scored = 0
     if num_ids == sequence.num_prompt and sequence.num_unscored:
-        # A place's logits come of feeding the one before it, once more.
+        # The logits of a position come from feeding the position before it, once more.
         base_len = min(base_len, len(sequence.prompt_logprobs))
         num_scored = min(end_len, len(sequence.request.prompt_token_ids)) - base_len - 1
     is_last = end_len == num_ids
@@ -34,7 +35,7 @@ def plan_verification(
         checked = proposal[: max(chunk - (end_len - base_len), 0)]
     num_checked = len(checked)
     num_choices = num_checked + 1 if is_last else 0
-    # Nearly always one id: a slice and a tuple of it take three times as long.
+    # There is nearly always one ID: a slice and a tuple of it take three times as long.
     is_one = base_len == num_ids - 1
     new_ids = (sequence.ids[base_len],) if is_one else tuple(sequence.ids[base_len:end_len])
     row = tuple.__new__(  # LeaseRow(...) fills in defaults, which takes twice as long
@@ -58,7 +59,10 @@ def plan_verification(
 def plan_drafting(
     sequence: Sequence, place: KVReservation, num_draft_tokens: int, chunk: int
 ) -> ScheduledRow:
-    """Catch up by at most `chunk` ids and draft; 0 draft tokens catch up alone (a side lease)."""
+    """Return a row that catches up by at most `chunk` IDs and drafts.
+
+    With 0 draft tokens the row only catches up (a side lease).
+    """
     base_len = min(place.cached_len, len(sequence.ids) - 1)
     end_len = min(base_len + chunk, len(sequence.ids))
     row = LeaseRow(
@@ -79,7 +83,7 @@ def plan_drafting(
 
 
 def fit(plan: ScheduledRow, max_len: int) -> ScheduledRow:
-    """Draft or check fewer tokens, so that the row holds at most `max_len` positions."""
+    """Return the plan, with fewer tokens to draft or check if `max_len` positions need it."""
     end_len = plan.end_len
     assert end_len <= max_len, f"{end_len} ids do not fit into {max_len} positions"
     return plan if plan.slot_len <= max_len else plan.shortened(max_len - end_len)

@@ -1,7 +1,8 @@
-"""The pool: events in, commands out. It decides; it never waits, reads a clock or does I/O.
+"""The scheduler: events in, commands out. It never waits, reads a clock or does I/O.
 
-Every event method changes the state and queues what the client must know; `advance` then expires,
-admits and forms groups, and hands over all commands. The same calls give the same commands.
+Every event method changes the state and queues the events that clients must get. `advance` then
+expires leases, admits sequences, forms groups and returns all commands. The same calls give the
+same commands.
 """
 
 from __future__ import annotations
@@ -34,23 +35,23 @@ _NOT_READY = RowStatus.NOT_READY  # to name the member of an enumeration takes a
 
 
 class Scheduler:
-    """Every live sequence of a cell, and the replicas that run them. One caller at a time.
+    """All live sequences of a cell, and the replicas that run them. It serves one caller at a time.
 
-    `now` is seconds on any monotonic clock. Call `advance` after events and at `next_deadline`.
+    `now` is in seconds on any monotonic clock. Call `advance` after events and at `next_deadline`.
     """
 
     def __init__(self, config: PoolConfig, *, epoch: int, k_policy: KPolicy | None = None) -> None:
         self._config = config
         self._epoch = epoch
         self._heard_at: float | None = None
-        """Of the last result that no groups were formed after."""
+        """Time of the last result after which no groups were formed yet; None if there is none."""
         self._fleet = ReplicaSet(config)
         self._outbox = Outbox()
         self._tally = SchedulerStats()
         self._overlap = Pipelining(config)
         self._k_policy = k_policy or make_k_policy(config)
         self._no_expiry_before = float("-inf")
-        """No lease that is open, or is sent from now on, has its deadline sooner."""
+        """Time before which no lease expires, neither an open one nor one sent from now on."""
         proposer = Proposer(config.speculation, self._k_policy, config.prefill_chunk)
         self._placement = AdmissionQueue(self._fleet, self._outbox, proposer)
         self._registry = LiveRequests(self._placement, self._outbox, self._tally)
@@ -73,35 +74,35 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Live sequences, or commands that `advance` has yet to hand over."""
+        """Whether there are live sequences, or commands that `advance` has yet to return."""
         return len(self._registry) > 0 or not self._outbox.is_empty
 
     @property
     def num_waiting(self) -> int:
-        """Requests of clients that wait for admission."""
+        """Number of clients' requests that wait for admission."""
         return self._placement.waiting.num_clients
 
     @property
     def num_live(self) -> int:
-        """Requests of clients that have not ended."""
+        """Number of clients' requests that have not ended."""
         return self._registry.num_clients
 
     def status(self, request_id: str) -> SequenceStatus | None:
-        """Where a live request stands; None when it has ended or was never seen."""
+        """Return the status of a live request; None if it has ended or was never seen."""
         sequence = self._registry.get(request_id)
         return None if sequence is None else sequence.status
 
     def sequence_id(self, request_id: str) -> int | None:
-        """What leases call a live request; None when it has ended or was never seen."""
+        """Return a live request's ID in leases; None if it has ended or was never seen."""
         sequence = self._registry.get(request_id)
         return None if sequence is None else sequence.sequence_id
 
     def add(self, request: Request, now: float) -> None:
-        """Queue a request; an older attempt with its id hears no more.
+        """Queue a request. An older attempt with the same ID gets no more events.
 
-        Raises InvalidRequestError when no target could ever finish it, QueueFullError when too
-        many wait and its client has its share of them. A request that has emitted tokens, or one
-        that replaces an attempt, is never refused as full.
+        Raise InvalidRequestError if no target could ever finish the request. Raise QueueFullError
+        if too many requests wait and its client has its share of them. A request that has emitted
+        tokens, or that replaces an attempt, never raises QueueFullError.
         """
         reason = self._fleet.misfit(request)
         if reason is not None:
@@ -125,7 +126,7 @@ class Scheduler:
             self._refuse_beyond_limit(sequence, now)
 
     def abort(self, request_id: str, now: float) -> bool:
-        """End a request at any state; False when it is unknown. Its last event follows."""
+        """End a request in any state; return False if it is unknown. Its last event follows."""
         sequence = self._registry.get(request_id)
         if sequence is None:
             return False
@@ -133,7 +134,7 @@ class Scheduler:
         return True
 
     def register(self, info: ReplicaInfo, now: float) -> None:
-        """A replica offers itself, empty; an older incarnation of it is dead."""
+        """Add a replica, which is empty. An older incarnation of the replica is dead."""
         check_compatible(info, (replica.info for replica in self._fleet))
         self.deregister(info.replica_id, now)
         self._fleet.add(info, now)
@@ -141,7 +142,10 @@ class Scheduler:
         self._overlap.welcome(info)
 
     def deregister(self, replica_id: str, now: float, *, incarnation: int | None = None) -> None:
-        """The replica's stream has closed. A no-op if `incarnation` is given and not current."""
+        """Remove a replica whose stream has closed.
+
+        Do nothing if `incarnation` is given and is not the current one.
+        """
         replica = self._fleet.get(replica_id)
         if replica is None or incarnation not in (None, replica.info.incarnation):
             return
@@ -149,7 +153,7 @@ class Scheduler:
         self._fleet.remove(replica_id)
 
     def drain(self, replica_id: str, now: float) -> None:
-        """Move the replica's sequences elsewhere; Drained follows once nothing is leased there."""
+        """Move the replica's sequences elsewhere. Drained follows once nothing is leased there."""
         replica = self._fleet.get(replica_id)
         if replica is not None and not replica.is_draining:
             replica.is_draining = True
@@ -161,7 +165,7 @@ class Scheduler:
             replica.last_seen = now
 
     def on_result(self, result: GroupResult, now: float) -> None:
-        """Merge a result; one that is stale in any way is counted and dropped."""
+        """Merge a result. A result that is stale in any way is counted and dropped."""
         replica = self._fleet.get(result.replica_id)
         is_known = replica is not None and result.lease_id in replica.leases
         if replica is None or not is_known or result.epoch != self._epoch:
@@ -182,7 +186,10 @@ class Scheduler:
             self._drain(replica)
 
     def _observe(self, open_: OpenLease, seconds: float, result: GroupResult) -> None:
-        """Report a group's seconds to the policies; not those of a pass that left rows out."""
+        """Report a group's seconds to the policies, unless its pass was no ordinary one.
+
+        Such a pass left rows out, or checked tokens that a client brought back.
+        """
         if open_.is_resuming:
             return
         if any([row.status is _NOT_READY for row in result.rows]):
@@ -192,14 +199,17 @@ class Scheduler:
             self._overlap.observe(open_.lease, seconds, open_.is_split)
 
     def on_reset_done(self, replica_id: str, incarnation: int, now: float) -> None:
-        """The fenced replica has forgotten everything: it may serve again."""
+        """Let a fenced replica serve again, because it has forgotten everything."""
         replica = self._fleet.get(replica_id)
         if replica is not None and replica.info.incarnation == incarnation:
             replica.is_fenced = False
             replica.last_seen = now
 
     def advance(self, now: float) -> list[Command]:
-        """Expire, end what is overdue, admit, place on drafts, form groups; all commands."""
+        """Expire leases, end overdue requests, admit, place on drafts and form groups.
+
+        Return all commands.
+        """
         self._expire(now)
         self._timeouts.end_overdue(now)
         self._admit(now)
@@ -210,7 +220,7 @@ class Scheduler:
         return self._outbox.take()
 
     def next_deadline(self) -> float | None:
-        """When `advance` must be called even if no event comes; None when events alone matter."""
+        """Return the time at which `advance` must be called even if no event comes, or None."""
         times = self._deadlines()
         replicas = self._fleet.records.values()
         times += [r.wake_at for r in replicas if r.wake_at is not None and r.is_usable]
@@ -253,8 +263,11 @@ class Scheduler:
         )
 
     def _refuse_beyond_limit(self, sequence: Sequence, now: float) -> None:
-        """Take the newcomer back if too many still wait once those that fit are admitted, unless
-        its client has but its share of the queue: others shall not keep it out."""
+        """Refuse the newcomer if too many requests still wait after admission.
+
+        It stays if its client has no more than its share of the queue. Other clients therefore
+        cannot keep it out.
+        """
         max_queued = self._config.max_queued
         if self.num_waiting <= max_queued:
             return
@@ -280,7 +293,10 @@ class Scheduler:
         self._retry_hint.note(num_admitted, waiting.has_clients, now)
 
     def _expire(self, now: float) -> None:
-        """Once per `lease_ttl_s` or so all leases are looked at, not with every decision."""
+        """Fence replicas with an expired lease.
+
+        All leases are checked about once per `lease_ttl_s`, not with every decision.
+        """
         if now < self._no_expiry_before:
             return
         for replica in self._fleet:
@@ -293,7 +309,10 @@ class Scheduler:
         return [open_.deadline for replica in replicas for open_ in replica.leases.values()]
 
     def _fence(self, replica: ReplicaState) -> None:
-        """It may be dead or slow: nothing it holds counts any more until it says it forgot all."""
+        """Fence a replica that may be dead or slow.
+
+        Nothing that it holds counts until it reports that it has forgotten everything.
+        """
         replica.is_fenced = True
         self._tally.record_fence(replica.role, len(replica.leases))
         self._placement.evacuate(replica)

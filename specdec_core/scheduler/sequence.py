@@ -1,6 +1,6 @@
-"""One sequence as the pool sees it: its ids, where its KV is, and what is out for it.
+"""One sequence as the scheduler sees it: its IDs, where its KV cache is, and its leased rows.
 
-Status and ownership are derived from these facts and never stored beside them.
+Status and ownership are derived from these facts and never stored separately.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from specdec_core.speculation.k_policy import AcceptanceHistory
 from specdec_core.speculation.ngram import NgramIndex
 
 PRIORITY_STEP_S = 30.0
-"""One step of priority counts as much as having arrived this much earlier or later. Because the
-credit is fixed, a request of low priority overtakes every later one in the end: none starves."""
+"""Seconds of earlier or later arrival that one step of priority is worth. The credit is fixed, so a
+request of low priority is finally served before every later one, and none starves."""
 BACKGROUND_RANK = float("inf")
-"""Behind every client's request, however late that comes."""
+"""Rank of background sequences: after every client's request, however late that arrives."""
 _FEW_STOP_IDS = 64
 _DRAFT = Role.DRAFT  # to name the member of an enumeration takes as long as a call
 Rank = tuple[float, int]
@@ -36,14 +36,14 @@ class ServedTokens(Protocol):
 
 class SequenceStatus(StrEnum):
     WAITING = "waiting"
-    """No target replica holds it."""
+    """No target replica holds the sequence."""
     READY = "ready"
-    """No proposal yet; it may be drafted or verified plainly."""
+    """There is no proposal yet. The sequence may be drafted, or decoded without speculation."""
     DRAFTING = "drafting"
     PROPOSED = "proposed"
     VERIFYING = "verifying"
     CATCHING_UP = "catching_up"
-    """Leased to its target for a chunk that commits nothing."""
+    """The sequence is leased to its target for a chunk that commits nothing."""
     FINISHED = "finished"
 
 
@@ -55,70 +55,71 @@ _CATCHING_UP = SequenceStatus.CATCHING_UP  # as _DRAFT: a simulation asks for th
 
 @dataclass(eq=False, slots=True)
 class KVReservation:
-    """A sequence's place on one replica, kept while both live."""
+    """A sequence's slot on one replica, kept while both live."""
 
     replica_id: str
     cached_len: int = 0
-    """Positions that the pool believes valid there: of the ids and, on a draft, its proposal."""
+    """Positions that the scheduler believes valid: of the IDs and, on a draft, of its proposal."""
     reserved_len: int = 0
-    """Positions whose blocks are accounted for: at least what the replica holds."""
+    """Positions whose blocks are accounted for, at least those that the replica holds."""
     has_rules: bool = False
     lease_id: int | None = None
     row: LeaseRow | None = None
-    """What is leased out. A draft's row without choices is a side lease: it owns nothing."""
+    """Row that is leased out, if any. A draft's row without choices is a side lease and owns
+    nothing."""
 
 
 @dataclass(eq=False, slots=True)
 class Round:
-    """How the next token is come by, decided once per committed length."""
+    """The way to get the next token, decided once per committed length."""
 
     committed_len: int
     num_draft_tokens: int
-    """K of this round; 0 decodes plainly."""
+    """K of this round; 0 decodes without speculation."""
     proposal: tuple[int, ...] | None
-    """None: the draft model has not been heard."""
+    """Proposed tokens; None if the draft model has not answered."""
     found: tuple[int, ...] = ()
-    """What prompt lookup offered, proposed or not."""
+    """Tokens that prompt lookup offered, whether or not they were proposed."""
     is_drafted: bool = False
-    """The proposal is the draft model's."""
+    """Whether the proposal is the draft model's."""
     num_agreed: int = 0
-    """Tokens before `found` that equal those before what it was copied from."""
+    """Number of tokens before `found` that equal those before the place it was copied from."""
     cause: DraftLengthReason = DraftLengthReason.OFF
-    """Of its K, while the draft model is not passed over."""
+    """Reason for K, which holds unless the draft model is passed over."""
 
 
 class Drafting(NamedTuple):
-    """What a request and the configuration together say of drafting."""
+    """Drafting settings that result from a request and the configuration."""
 
     looks_up: bool
-    """Prompt lookup comes first."""
+    """Whether prompt lookup comes first."""
     asks_model: bool
     max_tokens: int
-    """Of one round; 0 decodes plainly."""
+    """Maximum drafted tokens of one round; 0 decodes without speculation."""
     cause: DraftLengthReason
-    """The reason for a K of 0 that the policy is not asked about."""
+    """Reason for a K of 0 that the policy is not asked about."""
 
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """A live request. Identity matters: a later attempt of the same request is another one."""
+    """A live request, compared by identity: a later attempt of the request is another sequence."""
 
     sequence_id: int
     request: Request
     arrived_at: float
     ids: array[int] = field(init=False)
-    """Eight bytes for each: a list with its integers takes 40."""
+    """Token IDs, at eight bytes each. A list with its integers takes 40."""
     prefix_hashes: array[int] = field(init=False)
-    """Index i: hash of ids[:i]."""
+    """Hash of ids[:i] at index i."""
     rank: Rank = field(init=False)
-    """The lower, the sooner admitted of its client's, and the later preempted."""
-    # Of the request, which a round therefore need not touch: with 10,000 sequences it is cold.
+    """Order among its client's requests. A lower rank is admitted sooner and preempted later."""
+    # Copied from the request, so that a round need not touch it: with 10,000 sequences it is cold.
     request_id: str = field(init=False)
     num_prompt: int = field(init=False)
     max_len: int = field(init=False)
-    """Ids at which its budget is spent."""
+    """Number of IDs at which the sequence's budget is spent."""
     resume_len: int = field(init=False)
-    """Ids that its client has, prompt included. Those beyond `ids` have yet to be checked."""
+    """Number of IDs that the client has, prompt included. Those beyond `ids` are unchecked."""
     stop_ids: frozenset[int] = field(init=False)
     has_logprobs: bool = field(init=False)
     is_background: bool = field(init=False)
@@ -127,24 +128,26 @@ class Sequence:
     round: Round | None = None
     ngram: NgramIndex | None = None
     ready_since: float = 0.0
-    """When it was last given back, or admitted."""
+    """Time at which the sequence was last given back, or admitted."""
     admitted_at: float | None = None
-    """First admission."""
+    """Time of the first admission."""
     account: ServedTokens = field(init=False, repr=False)
-    """Its client's, from when it waits. In the background there is none."""
+    """Account of its client, set when it begins to wait. A background sequence has none."""
     num_preemptions: int = 0
     drafting: Drafting | None = None
-    """None until it is asked for."""
+    """Drafting settings; None until they are first needed."""
     is_draftable: bool = True
-    """False once a draft replica could not serve it."""
+    """False once a draft replica could not serve the sequence."""
     history: AcceptanceHistory = field(init=False)
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
-    """Of the prompt's second token and so on, until they are told with the first token."""
+    """Log-probabilities of the prompt from its second token on, kept until the first token is
+    emitted with them."""
     num_cached_prompt: int = 0
     """Prompt tokens that were found cached before the first token was chosen."""
     finish_reason: FinishReason | None = None
     pinned_fingerprint: str = field(init=False)
-    """Of the exact targets that chose its tokens so far; empty: any target may go on."""
+    """Fingerprint of the exact targets that chose its tokens so far. If it is empty, any target may
+    continue."""
 
     def __post_init__(self) -> None:
         self.pinned_fingerprint = self.request.pinned_fingerprint
@@ -168,8 +171,11 @@ class Sequence:
 
     @property
     def is_only_read(self) -> bool:
-        """Whether what is missing on its target needs no logits: no place of the prompt is scored,
-        and no client has brought ids back that are to be checked."""
+        """Whether the IDs that are missing on its target need no logits.
+
+        No position of the prompt is scored, and no IDs that a client brought back are to be
+        checked.
+        """
         return not self.num_unscored and self.resume_len <= len(self.ids)
 
     @property
@@ -181,7 +187,7 @@ class Sequence:
         return self.draft if role is _DRAFT else self.target
 
     def take_place(self, role: Role, place: KVReservation | None) -> None:
-        """Have a place on a replica, or none any more."""
+        """Set the sequence's slot on a replica, or clear it."""
         if role is Role.TARGET:
             self.target = place
         else:
@@ -189,25 +195,25 @@ class Sequence:
 
     @property
     def is_verifying(self) -> bool:
-        """Leased to its target, which will commit tokens."""
+        """Whether the sequence is leased to its target, which will commit tokens."""
         return _chooses(self.target)
 
     @property
     def is_drafting(self) -> bool:
-        """Leased to its draft, which will propose."""
+        """Whether the sequence is leased to its draft, which will propose."""
         return _chooses(self.draft)
 
     @property
     def is_caught_up(self) -> bool:
-        """The target lacks the pending token alone."""
+        """Whether the target lacks only the pending token."""
         return self.target is not None and 0 < self.target.cached_len >= len(self.ids) - 1
 
     def unchecked(self, most: int) -> tuple[int, ...]:
-        """The next ids, at most so many, that its client has and no target has chosen yet."""
+        """Return up to `most` next IDs that its client has and no target has chosen yet."""
         return self.request.resume_token_ids[self.num_emitted :][:most]
 
     def disagreement(self, tokens: tuple[int, ...]) -> str | None:
-        """Where the target's choice is not what its client has."""
+        """Return an error if the target's choice is not what its client has, or None."""
         pairs = zip(self.unchecked(len(tokens)), tokens, strict=False)
         for place, (given, chosen) in enumerate(pairs, start=self.num_emitted):
             if given != chosen:
@@ -219,8 +225,10 @@ class Sequence:
 
     @property
     def num_unscored(self) -> int:
-        """Prompt tokens whose log-probabilities the client waits for. An attempt that has emitted
-        tokens has told them."""
+        """Number of prompt tokens whose log-probabilities the client waits for.
+
+        An attempt that has emitted tokens has already sent them.
+        """
         if len(self.ids) > self.num_prompt or self.request.params.num_prompt_logprobs is None:
             return 0
         return self.num_prompt - 1 - len(self.prompt_logprobs)
@@ -255,24 +263,32 @@ class Sequence:
         )
 
     def take_found(self, base_len: int, num_found: int) -> None:
-        """Of a row behind place `base_len`. A prompt that begins anew is counted anew; what is fed
-        again behind the first token was computed for this request, or for nobody."""
+        """Count prompt tokens that a row starting at `base_len` found cached.
+
+        A prompt that starts over is counted from 0. Tokens that are fed again after the first token
+        do not count, because they were computed for this request, or for none.
+        """
         if len(self.ids) == self.num_prompt:
             self.num_cached_prompt = num_found + (self.num_cached_prompt if base_len else 0)
 
     def take_scores(self, base_len: int, prompt_logprobs: tuple[TokenLogprobs, ...]) -> None:
-        """Those of the tokens behind place `base_len`; known ones come again after a preemption."""
+        """Add the log-probabilities of the tokens after position `base_len`.
+
+        After a preemption known ones come again, and are skipped.
+        """
         self.prompt_logprobs += prompt_logprobs[len(self.prompt_logprobs) - base_len :]
 
     def append(self, token_ids: tuple[int, ...]) -> None:
-        """Commit tokens: they are never taken back."""
+        """Commit tokens, which are never taken back."""
         self.ids.extend(token_ids)
         self.prefix_hashes.fromlist(hashes_behind(self.prefix_hashes[-1], token_ids))
 
 
 def _shared(stop_ids: frozenset[int]) -> frozenset[int]:
-    """One object for all sequences alike: each that a sequence has of its own is a cache miss. A
-    large set, which a client made up, goes with its sequence."""
+    """Return one object for all equal sets, because each separate object is a cache miss.
+
+    A large set, which a client made up, is not shared and goes with its sequence.
+    """
     return _kept(stop_ids) if len(stop_ids) <= _FEW_STOP_IDS else stop_ids
 
 

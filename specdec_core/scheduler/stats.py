@@ -1,4 +1,4 @@
-"""What the pool has done so far: running totals, and the frozen snapshot that leaves it."""
+"""Running totals of the scheduler, and the frozen snapshot that leaves it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from specdec_core.speculation.k_cause import DraftLengthReason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaCounters:
-    """One registered replica."""
+    """Counters of one registered replica."""
 
     replica_id: str
     role: Role
     num_sequences: int
     max_group_size: int
-    """Most rows of its groups."""
+    """Maximum rows of its groups."""
     num_blocks: int
     block_size: int
     num_free_blocks: int
     num_leases: int
-    """Executed, results counted."""
+    """Leases executed, counted by their results."""
     num_rows: int
     busy_s: float
     is_fenced: bool
@@ -34,42 +34,43 @@ class ReplicaCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseCounts:
-    """By what the replica does that a lease was granted to."""
+    """Number of leases by the role of the replica that they were granted to."""
 
     granted: Mapping[Role, int]
     expired: Mapping[Role, int]
-    """Given up because their replica was fenced: the one that was not answered in time, and those
-    behind it."""
+    """Leases given up because their replica was fenced: the one that was not answered in time, and
+    those after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerCounters:
-    """A snapshot. Groups, rounds and waits are the targets'; a draft's are in `replicas`."""
+    """A snapshot. Groups, rounds and waits are those of targets; a draft's are in `replicas`."""
 
     num_waiting: int
     num_waiting_tokens: int
-    """Positions that those need to be admitted."""
+    """Positions that the waiting requests need to be admitted."""
     num_running: int
     num_undrafted: int
-    """Admitted sequences that a draft replica would be of use to and that have none."""
+    """Admitted sequences that could use a draft replica and have none."""
     num_draft_queued: int
     """Rows that wait for a draft replica's next pass."""
     replicas: tuple[ReplicaCounters, ...]
     num_equal_length_groups: int
-    """Groups whose rows have one base length and feed equally many tokens; one row counts too."""
+    """Groups whose rows have one base length and feed the same number of tokens. A group of one row
+    counts, too."""
     num_split_groups: int
     """Groups that were formed while one half was verified and the other drafted."""
     group_sizes: tuple[int, ...]
     """Index j: groups of j rows."""
     max_wait_s: float
-    """Longest that a ready row has waited for its group."""
+    """Maximum seconds that a ready row has waited for its group."""
     sum_wait_s: float
     max_draft_wait_s: float
-    """The same for rows that a draft replica was to extend; side leases aside."""
+    """Maximum wait in seconds of rows that a draft replica was to extend, without side leases."""
     num_sequence_rounds: int
     """Rounds counted once per sequence: a group of B rows that commit counts B."""
     num_proposed_rounds: int
-    """Those of them that checked a proposal."""
+    """Sequence rounds that checked a proposal."""
     num_drafted: int
     num_draft_rows: int
     """Rows for which a draft replica was asked for a proposal."""
@@ -87,9 +88,9 @@ class SchedulerCounters:
     """How often a replica was fenced."""
     leases: LeaseCounts
     k_policy: Mapping[str, float] = field(default_factory=dict)
-    """What the K policy believes of costs and acceptance; see GoodputPolicy.figures."""
+    """The K policy's estimates of costs and acceptance; see GoodputPolicy.figures."""
     num_rounds_by_k_cause: Mapping[DraftLengthReason, int] = field(default_factory=dict)
-    """What decided their K. The sum is `num_sequence_rounds`."""
+    """Sequence rounds by the reason for their K. The sum is `num_sequence_rounds`."""
 
     @property
     def num_groups(self) -> int:
@@ -98,7 +99,7 @@ class SchedulerCounters:
 
 @dataclass(eq=False, slots=True)
 class SchedulerStats:
-    """Totals since the pool was made."""
+    """Totals since the scheduler was made."""
 
     num_equal_length_groups: int = 0
     num_split_groups: int = 0
@@ -108,10 +109,10 @@ class SchedulerStats:
     max_draft_wait_s: float = 0.0
     num_draft_rows: int = 0
     rounds: dict[tuple[int, int], int] = field(default_factory=dict)
-    """(drafted, accepted) tokens of a round -> how many rounds. A Counter would count at half the
+    """(drafted, accepted) tokens of a round -> number of rounds. A Counter would count at half the
     speed."""
     k_causes: list[int] = field(default_factory=lambda: [0 for _ in DraftLengthReason])
-    """Index: DraftLengthReason of rounds."""
+    """Number of rounds by DraftLengthReason."""
     num_committed: int = 0
     num_finished: Counter[FinishReason] = field(default_factory=Counter)
     num_kv_misses: int = 0
@@ -144,7 +145,7 @@ class SchedulerStats:
 
     @property
     def leases(self) -> LeaseCounts:
-        """A group is a lease that was granted to a target."""
+        """Counts of leases. A group is a lease that was granted to a target."""
         granted = {Role.TARGET: self.group_sizes.total(), Role.DRAFT: self.num_draft_leases}
         return LeaseCounts(granted=granted, expired={role: self.num_expired[role] for role in Role})
 
@@ -158,7 +159,7 @@ class SchedulerStats:
 
     @property
     def drafted_per_position(self) -> Counter[int]:
-        """Position -> rounds that drafted a token there."""
+        """Position -> number of rounds that drafted a token there."""
         return _per_position(
             (num_drafted, count) for (num_drafted, _), count in self.rounds.items()
         )
@@ -171,12 +172,15 @@ class SchedulerStats:
 
 
 def dense(counter: Counter[int]) -> tuple[int, ...]:
-    """Counts by index, zeros included."""
+    """Return the counts by index, zeros included."""
     return tuple(counter[index] for index in range(max(counter, default=-1) + 1))
 
 
 def _per_position(rounds: Iterable[tuple[int, int]]) -> Counter[int]:
-    """Of (tokens, rounds): a round of n tokens has one at each of the positions 0 to n - 1."""
+    """Return the rounds per position, from pairs of (tokens, rounds).
+
+    A round of n tokens has one at each of the positions 0 to n - 1.
+    """
     per_position: Counter[int] = Counter()
     for num_tokens, num_rounds in rounds:
         per_position.update(dict.fromkeys(range(num_tokens), num_rounds))

@@ -1,4 +1,4 @@
-"""Requests that must have ended by a time of their own, the soonest first."""
+"""Requests that must end by their own deadline, the soonest first."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from specdec_core.scheduler.live_requests import LiveRequests
 from specdec_core.scheduler.sequence import Sequence
 
 MOST_AT_ONCE = 256
-"""Ended by one decision: the rest waits for the next, so that leases are not held up."""
+"""Maximum requests ended by one decision. The others wait for the next decision, so that leases are
+not delayed."""
 _SPARE = 64
-"""Entries of requests that ended are not counted below this."""
+"""Number of entries of ended requests that are tolerated before all of them are removed."""
 
 
 class Timeouts:
-    """A heap of ids; those of requests that ended otherwise are dropped when they come up."""
+    """A heap of deadlines. Those of ended requests are dropped when they come up."""
 
     def __init__(self, registry: LiveRequests) -> None:
         self._registry = registry
@@ -24,7 +25,7 @@ class Timeouts:
 
     @property
     def soonest(self) -> float | None:
-        """None: no live request has to end."""
+        """Earliest deadline of a live request; None if no live request has one."""
         while self._heap:
             if self._live(self._heap[0]) is not None:
                 return self._heap[0][0]
@@ -43,7 +44,7 @@ class Timeouts:
             self._most_entries = 2 * len(self._heap) + _SPARE
 
     def end_overdue(self, now: float) -> None:
-        """End what nobody waits for any more, at whatever state."""
+        """End requests whose deadline has passed, in any state."""
         for _ in range(MOST_AT_ONCE):
             if not self._heap or self._heap[0][0] > now:
                 return

@@ -1,9 +1,9 @@
-"""Which drafted tokens a group verifies: those that the K policy finds worth it, within the budget.
+"""Selects the drafted tokens that a group verifies: those worth it to the K policy, in a budget.
 
-A target pass costs by the row, and with exact numerics by the tile of rows that one call of a
-linear takes. A budget of rows is therefore raised to whole tiles: what a tile has begun to cost is
-used. The tokens most likely to be accepted are kept (TETRIS, arXiv 2502.15197, section 4): coupled
-sampling makes any such choice lossless.
+A target pass costs by the row. With exact numerics it costs by the tile of rows that one call of a
+linear takes. A budget of rows is therefore raised to whole tiles, because a tile that has begun is
+paid for. The tokens most likely to be accepted are kept (TETRIS, arXiv 2502.15197, section 4).
+Coupled sampling makes any such choice lossless.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ class VerificationBudget:
         self._k_policy = k_policy
 
     def shorten(self, group: list[ScheduledRow], tile_rows: int) -> list[ScheduledRow]:
-        """What clients bring back costs as a catch-up does: it is no matter of worth, but the
-        choices of all rows have to fit into the memory that was planned for them."""
+        """Return the group with its proposals shortened.
+
+        Tokens that clients brought back cost as much as a catch-up, so the K policy does not judge
+        them. But the choices of all rows must fit into the memory that was planned for them.
+        """
         resuming = [plan for plan in group if plan.is_resuming]
         if not resuming:
             return self._shorten_drafted(group, tile_rows)
@@ -49,7 +52,7 @@ class VerificationBudget:
 def keep_worthwhile(
     plans: Sequence[ScheduledRow], k_policy: KPolicy, tile_rows: int
 ) -> list[ScheduledRow]:
-    """The plans as the policy wants them. Rows that choose nothing are none of its business."""
+    """Return the plans as the policy wants them. Rows that choose nothing are left as they are."""
     choosing = [plan for plan in plans if plan.num_choices]
     offers = [_offer(plan) for plan in choosing]
     lengths = iter(k_policy.num_checked(offers, tile_rows))
@@ -72,7 +75,10 @@ def _offer(plan: ScheduledRow) -> Offer:
 
 
 def keep_in_turn(plans: Sequence[ScheduledRow], room: int) -> list[ScheduledRow]:
-    """The plans with `room` choices together: one for each, the others given out in their order."""
+    """Return the plans, shortened to `room` choices together.
+
+    Each plan keeps one choice. The remaining ones are given out in the order of the plans.
+    """
     kept = []
     room -= len(plans)
     for plan in plans:
@@ -83,13 +89,15 @@ def keep_in_turn(plans: Sequence[ScheduledRow], room: int) -> list[ScheduledRow]
 
 
 def whole_tiles(num_rows: int, tile_rows: int) -> int:
-    """`num_rows` raised to a multiple of `tile_rows`; as it is where rows cost alike (0)."""
+    """Return `num_rows` raised to a multiple of `tile_rows`, unchanged if rows cost alike (0)."""
     return -(-num_rows // tile_rows) * tile_rows if tile_rows else num_rows
 
 
 def keep_within(plans: Sequence[ScheduledRow], max_rows: int) -> list[ScheduledRow]:
-    """The plans with the least promising drafted tokens left out, so that at most `max_rows`
-    choices remain; the one choice that every row needs is never left out."""
+    """Return the plans without the least promising drafted tokens.
+
+    At most `max_rows` choices remain, but the one choice that every row needs is never left out.
+    """
     excess = sum(plan.num_choices for plan in plans) - max_rows
     lengths = [len(plan.proposal) for plan in plans]
     weakest = [(_promise(plan, len(plan.proposal)), -index) for index, plan in enumerate(plans)]
@@ -106,12 +114,12 @@ def keep_within(plans: Sequence[ScheduledRow], max_rows: int) -> list[ScheduledR
 
 
 def _promise(plan: ScheduledRow, length: int) -> float:
-    """The chance that drafted token `length` is accepted, by what became of earlier ones."""
+    """Return the chance that drafted token `length` is accepted, judged by earlier ones."""
     return acceptance_rate(plan.sequence.history) ** length if length else float("inf")
 
 
 def acceptance_rate(history: AcceptanceHistory) -> float:
-    """Laplace's estimate: a sequence without a past counts as one half."""
+    """Return Laplace's estimate, in which a sequence without a past counts as one half."""
     return (history.num_accepted + 1) / (history.num_drafted + 2)
 
 

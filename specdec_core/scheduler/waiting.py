@@ -1,4 +1,4 @@
-"""The waiting sequences: clients in turn by fair shares, of one client those of the best rank."""
+"""Queue of waiting sequences: clients take turns by fair shares, each with its best rank first."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from specdec_core.scheduler.sequence import BACKGROUND_RANK, Sequence
 
 
 def most_waiting(num_places: int, num_clients: int) -> int:
-    """Requests that may wait at once: one client has all places, the next half as many more."""
+    """Return how many requests may wait at a time.
+
+    The first client may have `num_places` of them, the second half as many more, and so on.
+    """
     return sum(_share(num_places, place) for place in range(1, num_clients + 1))
 
 
 class WaitingQueue:
-    """A sorted list: moving ten thousand pointers costs less than keeping a heap with holes."""
+    """Sorted list of sequences. Moving ten thousand pointers costs less than a heap with holes."""
 
     def __init__(self) -> None:
         self.num_admitted = 0
-        """Of clients, for the first time."""
+        """Number of clients' requests that were admitted for the first time."""
         self._sequences: list[Sequence] = []
-        """By rank."""
+        """Waiting sequences in order of rank."""
         self._shares = FairQueue()
 
     def __len__(self) -> int:
@@ -28,12 +31,12 @@ class WaitingQueue:
 
     @property
     def num_clients(self) -> int:
-        """Those that a client waits for: they are ahead of every background sequence."""
+        """Number of sequences that a client waits for. They precede every background sequence."""
         return bisect_left(self._sequences, (BACKGROUND_RANK, -1), key=rank_of)
 
     @property
     def num_client_tokens(self) -> int:
-        """Positions that they need to be admitted."""
+        """Number of positions that the clients' sequences need to be admitted."""
         return sum(len(sequence.ids) for sequence in self._sequences[: self.num_clients])
 
     @property
@@ -45,7 +48,10 @@ class WaitingQueue:
         return self._shares.first or self._sequences[0]
 
     def has_more_than_its_share(self, client: str, num_places: int) -> bool:
-        """Whether more of the client's wait than `num_places` shared equally by all that wait."""
+        """Return whether the client has more waiting requests than its equal share of `num_places`.
+
+        All clients that wait share the places.
+        """
         share = _share(num_places, self._shares.num_waiting_clients)
         return self._shares.num_waiting(client) > share
 
@@ -55,7 +61,7 @@ class WaitingQueue:
             self._shares.push(sequence)
 
     def discard(self, sequence: Sequence) -> None:
-        """Take a sequence out, if it is there."""
+        """Remove a sequence if it is there."""
         place = bisect_left(self._sequences, sequence.rank, key=rank_of)
         if self._sequences[place : place + 1] == [sequence]:
             del self._sequences[place]
@@ -63,8 +69,11 @@ class WaitingQueue:
                 self._shares.discard(sequence)
 
     def admit(self, sequence: Sequence) -> None:
-        """Take the first one out. It ranks with the best that it overtook from now on: those are
-        not to push it out again when they are admitted."""
+        """Remove the first sequence, which is being admitted.
+
+        From now on it has the best rank of those that it overtook. Otherwise they would preempt it
+        when they are admitted.
+        """
         best_rank, _ = self._sequences[0].rank
         if not sequence.is_background and sequence.admitted_at is None:
             self._shares.begin(sequence)
@@ -73,11 +82,11 @@ class WaitingQueue:
         sequence.rank = best_rank, sequence.sequence_id
 
     def end(self, sequence: Sequence) -> None:
-        """The sequence has ended, and waits no longer."""
+        """Note a sequence that has ended and waits no longer."""
         if not sequence.is_background and sequence.admitted_at is not None:
             self._shares.end(sequence)
 
 
 def _share(num_places: int, num_clients: int) -> int:
-    """Rounded up: whoever has nothing has room for one."""
+    """Return an equal share, rounded up so that a client that has nothing has room for one."""
     return -(-num_places // max(num_clients, 1))

@@ -1,9 +1,10 @@
-"""The chance that a sequence's drafted token is accepted: by its own past, and by that of all.
+"""The chance that a sequence's drafted token is accepted.
 
-Where tokens are drawn fewer are accepted than where the likeliest is taken, so the past of all is
-that of its kind. How much the own past tells is learnt, too. Where sequences are alike, one that
-was unlucky in its first rounds is no worse than the rest; where they differ, a few trials tell them
-apart.
+The estimate combines the sequence's own past with that of all sequences. Sampled tokens are
+accepted less often than greedy ones. So the past of all sequences is kept for each of these two
+kinds. The weight of a sequence's own past is learnt, too. If sequences are alike, one that was
+unlucky in its first rounds is no worse than the rest. If they differ, a few trials distinguish
+them.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from dataclasses import dataclass, field
 from specdec_core.speculation.k_policy import AcceptanceHistory, AcceptanceRate, Source
 
 _WEIGHTS = (16.0, 4.0, 64.0, 256.0)
-"""Trials that the past of all may count for in the estimate of one; the first until another has
-foretold better."""
+"""Numbers of trials that the past of all may count for in the estimate of one sequence. The first
+is used until another has predicted better."""
 _FIRST_GUESS = {False: 0.6, True: 0.4}
-"""Where nothing was seen, by whether tokens are drawn. Prompt lookup had 0.69 on 48 prompts of
-Spec-Bench with the demo model (greedy, 128 tokens, K = 4), and 0.35 to 0.42 at temperature 0.8."""
+"""Acceptance before any trial, by whether tokens are sampled. Prompt lookup had 0.69 on 48 prompts
+of Spec-Bench with the demo model (greedy, 128 tokens, K = 4). At temperature 0.8 it had 0.35 to
+0.42."""
 _GUESS_WEIGHT = 4.0
-"""Trials that it counts for."""
+"""Number of trials that the first guess counts for."""
 _HALF_LIFE = 300.0
-"""Trials of all sequences after which one counts half."""
+"""Trials of all sequences after which a trial counts half."""
 _LOSS_HALF_LIFE = 2000.0
 
 
@@ -36,22 +38,22 @@ def _no_losses() -> list[float]:
 
 @dataclass(eq=False, slots=True)
 class AcceptanceEstimator:
-    """Of one source of drafted tokens."""
+    """Acceptance estimator for one source of drafted tokens."""
 
     first_guess: Mapping[bool, float] = field(default_factory=lambda: _FIRST_GUESS)
-    """By whether tokens are drawn."""
+    """Acceptance before any trial, by whether tokens are sampled."""
     seen: AcceptanceRate = field(default_factory=lambda: AcceptanceRate(_HALF_LIFE))
-    """Of all sequences."""
+    """Acceptance over all sequences."""
     _kinds: dict[bool, AcceptanceRate] = field(default_factory=_no_kinds)
-    """By whether tokens are drawn."""
+    """Acceptance over all sequences of a kind, by whether tokens are sampled."""
     _losses: list[float] = field(default_factory=_no_losses)
-    """By weight: squared errors of what it foretold of trials."""
+    """Squared errors of the predictions, one sum for each weight."""
     weight: float = _WEIGHTS[0]
-    """That foretold best of late."""
+    """Weight whose recent predictions were best."""
 
     @property
     def common(self) -> float:
-        """Of all together."""
+        """Estimated acceptance over all sequences."""
         return self.seen.estimate(self.first_guess[False], _GUESS_WEIGHT)
 
     def of(self, history: AcceptanceHistory, source: Source) -> float:
@@ -61,7 +63,7 @@ class AcceptanceEstimator:
     def note(
         self, history: AcceptanceHistory, source: Source, num_accepted: int, num_trials: int
     ) -> None:
-        """What came of a sequence's proposal."""
+        """Learn from the result of a sequence's proposal."""
         common, own = self._alike(history), history.rate_of(source)
         kept = 0.5 ** (num_trials / _LOSS_HALF_LIFE)
         for place, weight in enumerate(_WEIGHTS):
@@ -74,11 +76,11 @@ class AcceptanceEstimator:
             rate.note(num_accepted, num_trials)
 
     def forget(self, most: float) -> None:
-        """Let the past of all sequences count for `most` trials at most."""
+        """Reduce the weight of the past of all sequences to at most `most` trials."""
         for rate in (self.seen, *self._kinds.values()):
             rate.forget(most)
 
     def _alike(self, history: AcceptanceHistory) -> float:
-        """Of a sequence of this kind without a past."""
+        """Return the estimate for a sequence of this kind without a past."""
         seen = self._kinds[history.is_drawn]
         return seen.estimate(self.first_guess[history.is_drawn], _GUESS_WEIGHT)

@@ -1,11 +1,11 @@
-"""The chance that a copied token is accepted: by how many tokens before it agree.
+"""The chance that a copied token is accepted, by how many tokens before it agree.
 
-Prompt lookup copies what followed earlier tokens that equal the last ones. Once those are known to
-agree that were copied and accepted, the next one stands behind a longer agreement: a token at place
-j behind m that matched is as good as the first one behind m + j. So trials are told apart by the
-tokens that agree, and of each kind a sequence's own past and that of all say how good they are: of
-the 9,000 likeliest of 36,305 copied tokens (120 prompts of Spec-Bench, greedy) 8,199 were right, by
-the own past alone 7,521, by the kind alone 7,311.
+Prompt lookup copies what followed earlier tokens that equal the last ones. Each copied token that
+is accepted makes the agreement longer for the next one. A token at place j after m that matched is
+as good as the first one after m + j. So trials are grouped into kinds by the number of tokens that
+agree. For each kind, a sequence's own past and that of all sequences give the estimate. Of the
+9,000 most likely of 36,305 copied tokens (120 prompts of Spec-Bench, greedy), 8,199 were right.
+With the own past alone it was 7,521, and with the kind alone 7,311.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from specdec_core.speculation.acceptance import AcceptanceEstimator
 from specdec_core.speculation.k_policy import AcceptanceHistory
 
 MOST_AGREED = 8
-"""From here on tokens are not told apart; a lookup need not compare more."""
+"""Number of agreeing tokens from which on all count as one kind. A lookup need not compare more."""
 _KINDS = (0, 0, 1, 2, 3, 3, 4, 4, 5)
-"""By the tokens that agree: those of a kind are accepted about as often."""
+"""Kind by the number of tokens that agree. Tokens of a kind are accepted about as often."""
 _FIRST_GUESSES = ((0.24, 0.18), (0.5, 0.43), (0.69, 0.58), (0.7, 0.64), (0.78, 0.73), (0.91, 0.76))
-"""Of each kind, where the likeliest token is taken and where tokens are drawn: those prompts,
-greedy and at temperature 0.8."""
+"""Acceptance of each kind before any trial, (greedy, sampled). Measured on those prompts, greedy
+and at temperature 0.8."""
 
 
 class CopyAcceptance:
-    """Of all sequences together."""
+    """Acceptance model of copied tokens, over all sequences together."""
 
     def __init__(self) -> None:
         self._beliefs = [
@@ -32,7 +32,8 @@ class CopyAcceptance:
         ]
 
     def of_run(self, history: AcceptanceHistory, num_agreed: int, count: int) -> list[float]:
-        """For each of `count` tokens copied in a row: that it and all before it are accepted.
+        """Return, for each of `count` copied tokens, the chance that it and all before it are
+        accepted.
 
         `num_agreed` tokens before the first one agree.
         """
@@ -46,7 +47,7 @@ class CopyAcceptance:
     def note(
         self, history: AcceptanceHistory, num_agreed: int, num_accepted: int, num_trials: int
     ) -> None:
-        """What came of tokens that were copied."""
+        """Learn which of the tokens copied in a row were accepted."""
         for place in range(num_trials):
             kind = _KINDS[min(num_agreed + place, MOST_AGREED)]
             self._beliefs[kind].note(history, kind, int(place < num_accepted), 1)

@@ -1,8 +1,9 @@
-"""What drafting costs a round where a draft serves several targets: their groups queue for it.
+"""Cost of drafting for a round, if the groups of several targets queue for one draft.
 
-A target's place goes unused while its group is drafted and no other group of it is there to be
-verified. That, and not the draft's time itself, is what a drafted token costs. A draft has no more
-time than there is: where all ask for more, a share of the rounds has to do without.
+A target's place goes unused while its group is drafted and no other group of the target can be
+verified. This unused time is the cost of a drafted token, not the draft's time itself. A draft's
+time is limited. If all rounds together ask for more, a share of the rounds has to do without
+drafting.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import NamedTuple
 
 
 class DraftLoad(NamedTuple):
-    """Who shares a target, and a draft."""
+    """How many sequences share a target, and how many targets share a draft."""
 
     num_live: int
-    """Sequences of a target."""
+    """Number of sequences of a target."""
     max_group_size: int
     targets_per_draft: float
 
@@ -24,35 +25,39 @@ class DraftLoad(NamedTuple):
 
     @property
     def num_groups(self) -> float:
-        """Of a target."""
+        """Number of groups of a target."""
         return max(self.num_live / self.max_group_size, 1.0)
 
     def exposed_s(self, drafting_s: float, pass_s: float) -> float:
-        """Seconds that drafting adds to a round of a target whose passes take `pass_s`.
+        """Return the seconds that drafting adds to a round of a target whose passes take `pass_s`.
 
-        A draft that has one target may have its device, too: they take turns, nothing is hidden.
+        A draft that has one target may also share its device. The two then take turns, and nothing
+        is hidden.
         """
         if self.targets_per_draft <= 1.0:
             return drafting_s
         num_others = self.targets_per_draft * self.num_groups - 1.0
-        excess_s = num_others * drafting_s - pass_s  # what does not fit beside its own pass
+        excess_s = num_others * drafting_s - pass_s  # what does not fit next to its own pass
         busy = min(max(excess_s, 0.0) / (pass_s + drafting_s), 1.0)
-        queued_s = busy * drafting_s / 2.0  # what runs is half over, on average
+        queued_s = busy * drafting_s / 2.0  # the running one is half done, on average
         return max(drafting_s + queued_s - (self.num_groups - 1.0) * pass_s, 0.0)
 
     def drafted_share(self, drafting_s: float, round_s: float, plain_s: float) -> float:
-        """Of the rounds, that the draft has time for; a drafted one takes the target `round_s`, one
-        without `plain_s`. Groups that are not full share a draft's pass."""
+        """Return the share of the rounds that the draft has time for.
+
+        A round with drafting takes the target `round_s`, one without takes `plain_s`. Groups that
+        are not full share a draft's pass.
+        """
         num_sharing = min(self.max_group_size / self.group_size, self.targets_per_draft)
         needed_s = self.targets_per_draft * drafting_s / max(num_sharing, 1.0)
         return 1.0 if needed_s <= round_s else plain_s / (needed_s - round_s + plain_s)
 
 
 class DraftPlan(NamedTuple):
-    """A number of draft steps, and what it promises."""
+    """A number of draft steps, and its expected result."""
 
     steps: int
     tokens_per_second: float
-    """Of a target's group."""
+    """Expected tokens per second of a target's group."""
     drafted_share: float
-    """Of the rounds, that the draft has time for."""
+    """Share of the rounds that the draft has time for."""

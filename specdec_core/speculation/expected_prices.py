@@ -1,4 +1,4 @@
-"""Expected seconds of passes before any was run: by a replica's table, or by a guess."""
+"""Expected seconds of passes before any was run, from a replica's table or from a guess."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _GUESSED_ROWS = 8.0
 units has 2, a GPU 100."""
 
 SIZES_TOLD = (1, 8, 32)
-"""Numbers of sequences for which the log says what a drafted row costs."""
+"""Numbers of sequences for which the log reports the cost of a drafted row."""
 _CANNOT_PAY = 0.9
-"""Share of a plain token from which on only drafted tokens that are nearly certain pay."""
+"""Cost of a row, as a share of a plain token, above which only nearly certain tokens pay."""
 
 _Run = list[tuple[float, float]]
 """Points (x, seconds), ascending."""
@@ -37,7 +37,8 @@ class GuessedPasses:
 
 
 class PriceTable:
-    """Interpolates what was timed, by sequences, tokens of each, and cached tokens of each."""
+    """A table that interpolates measured times, by sequences, tokens of each, and cached tokens of
+    each."""
 
     def __init__(self, times: Sequence[StepTime]) -> None:
         self._cached_s = _seconds_of_a_cached_token(times)
@@ -71,7 +72,8 @@ class PriceTable:
 
 
 def row_prices(times: Sequence[StepTime]) -> str:
-    """Return what a drafted row of every sequence costs, for the log; empty if it was not timed."""
+    """Return the cost of a drafted row of every sequence, for the log; empty if it was not
+    timed."""
     if len(times) < 2:
         return ""
     table, shares = PriceTable(times), []
@@ -84,7 +86,7 @@ def row_prices(times: Sequence[StepTime]) -> str:
 
 
 def _place(points: Sequence[float], x: float) -> tuple[int, float]:
-    """Return the point before `x` and how far behind it `x` is, in steps to the next point.
+    """Return the point before `x`, and the distance of `x` from it in steps to the next point.
 
     The first and the last step reach beyond all points.
     """
@@ -95,7 +97,7 @@ def _place(points: Sequence[float], x: float) -> tuple[int, float]:
 
 
 def _on(run: _Run, x: float) -> float:
-    """Return what a run says at `x`, beyond its points as well."""
+    """Return the interpolated seconds of a run at `x`, beyond its points as well."""
     low, share = _place([place for place, _ in run], x)
     return run[low][1] + (share * (run[low + 1][1] - run[low][1]) if share else 0.0)
 
@@ -105,8 +107,8 @@ def _filled(
 ) -> list[float]:
     """Return the seconds of `count` sequences with each number of tokens.
 
-    A number that was not timed is taken from this count's others, or grows as it does with other
-    counts.
+    A number of tokens that was not timed is taken from this count's others. If this count has no
+    others, the seconds grow as they do with other counts.
     """
     own = sorted(runs[count].items())
     if len(own) > 1:
@@ -137,7 +139,7 @@ def _never_falling(grid: list[list[float]]) -> list[list[float]]:
 def _seconds_of_a_cached_token(times: Sequence[StepTime]) -> float:
     """Return how much longer a pass takes for one more cached token of one sequence.
 
-    It is 0 if no size was timed with two numbers of cached tokens.
+    The result is 0 if no size was timed with two numbers of cached tokens.
     """
     added_s = added_tokens = 0.0
     for one in times:

@@ -1,8 +1,8 @@
-"""Choose a size of which passes are run to learn their price, though another promises more.
+"""Choose a size whose passes are run to learn their price, though another size promises more.
 
-A size is looked at if it would be the best at a price that is likely enough. A look takes what the
-size is expected to take beyond the best. Passes earn a small share of themselves for looks, so that
-all looks together take no more than that.
+A size is explored ("looked at") if it would be the best at a price that is likely enough. A look
+costs the time by which this size is expected to exceed the best. Passes earn a small share of their
+time for looks. So all looks together take no more than that share.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ _SHARE = 0.01
 _MOST = 2.0
 """Maximum time that is kept for looks, in passes."""
 _LEAST = 0.1
-"""Minimum price of a look, in passes. So looks at sizes that are nearly as good are few."""
+"""Minimum price of a look, in passes. It limits looks at sizes that are nearly as good as the
+best."""
 _GAIN = 0.02
 """Relative gain over the best that a size must promise at a likely price."""
 
 
 @dataclass(eq=False, slots=True)
 class Exploration:
-    """The time for looks at sizes of passes."""
+    """Exploration of sizes, within the time that passes have earned for looks."""
 
     credit: float = _FIRST
     """Passes that looks may still take."""
 
     def chosen(self, found: Sequence[CandidateSize], best: CandidateSize) -> CandidateSize:
-        """Return the size to look at, or `best`: the one that may gain most for what it takes."""
+        """Return the size to look at, which may gain most for its price, or else `best`."""
         self.credit = min(self.credit + _SHARE, _MOST)
         known = (1.0 + _GAIN) * max(best.tokens_per_second, best.hope)
         hopeful = [one for one in found if one.hope > known and _price(one, best) <= self.credit]

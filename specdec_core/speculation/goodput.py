@@ -1,9 +1,9 @@
-"""K by goodput: tokens are drafted and checked where that makes the most tokens per second.
+"""Goodput policy: choose the K that makes the most tokens per second.
 
-What a group's pass checks is chosen when the group is formed: then its size is known, and so is
-what its rows offer. Prompt lookup therefore offers all it has, which costs nothing. A draft model
-takes time for every token, which all sequences of its group share: how many steps it makes is
-chosen before, for groups like those that were seen.
+The number of verified tokens is chosen when the group is formed. At that time, the size of the
+group and the proposals of its rows are known. Prompt lookup therefore offers all that it has found,
+which costs nothing. A draft model takes time for every token, and all sequences of its group share
+this time. Its number of steps is chosen earlier, for groups like those that were seen.
 """
 
 from __future__ import annotations
@@ -37,25 +37,27 @@ from specdec_core.speculation.token_selection import (
 )
 
 _INERTIA = 0.02
-"""By so much another number of draft steps must be better, relatively, before it is taken."""
+"""Relative gain that another number of draft steps must exceed before it is taken."""
 _FIRST_REST, _REST = 32, 128
-"""Target passes after which a draft model that is not used is tried again, for one token, if a good
-one would pay. Each trial in vain doubles them, from the first number to the second. Prompt lookup
-needs no trial: what it would have proposed is compared for nothing."""
+"""Target passes after which an unused draft model is tried again, for one token, if a good one
+would pay. Each failed trial doubles this number, from the first value up to the second. Prompt
+lookup needs no trial, because comparing what it would have proposed is free."""
 _FIRST_LEASES = 4
-"""Leases of a draft that are made before their price decides, if no price was told: a single one
-may have met other work."""
+"""Number of draft leases that run before their cost decides, if no replica reported step times. A
+single lease may have met other work."""
 _REMEMBERED = 8.0
-"""Maximum number of trials that its past counts for when it is tried again after a rest."""
+"""Maximum number of trials that a draft model's past counts for when it is tried again after a
+rest."""
 _IN_VAIN = 4
-"""Groups in a row of whose drafted tokens none was checked, after which the draft model rests: what
-is planned for all may pay where what is known of the group's own sequences says no."""
+"""Number of consecutive groups whose drafted tokens were all discarded, after which the draft model
+rests. The plan uses the average acceptance, and the group's own sequences may be worse."""
 _GOOD = 0.9
 _GOOD_WEIGHT = 4.0
-"""Acceptance of a good draft model, and the trials that it counts for where one does well."""
+"""Acceptance of a good draft model, and the number of trials that it counts for if a draft model
+does well."""
 _OUTDONE = 1.1
-"""Times the tokens that prompt lookup is expected to bring: a draft model that brings more, its
-time paid, is waited for."""
+"""Factor on the tokens expected of prompt lookup. If a draft model brings more than this, less the
+cost of its time, the round waits for it."""
 _NOBODY = DraftLoad(1, 1, 1.0)
 
 
@@ -65,46 +67,48 @@ def _no_beliefs() -> dict[DraftSource, AcceptanceEstimator]:
 
 @dataclass(eq=False, slots=True)
 class GoodputPolicy:
-    """Learns what passes cost and how often drafts are accepted. Reads no clock."""
+    """A K policy that learns the cost of passes and the acceptance of drafts. Reads no clock."""
 
     max_group_size: int
     verify: PassPrices = field(default_factory=PassPrices)
-    """Of a target's pass."""
+    """Cost model of a target pass, in seconds."""
     draft: CostModel = field(default_factory=partial(CostModel, slope_share=1.0))
-    """Of a draft's lease: a row is a step, and its tokens stand for sequences. So what each lease
-    takes besides its steps is learnt apart: on a GPU it is as long as a step. Until leases of other
-    sizes were seen, steps alone cost."""
+    """Cost model of a draft's lease, in seconds. Its rows are draft steps, and its sequences are
+    drafted tokens. So the fixed cost of a lease is learnt apart from its steps. On a GPU this fixed
+    cost is as long as a step. Until leases of other sizes were seen, only steps cost."""
     beliefs: dict[DraftSource, AcceptanceEstimator] = field(default_factory=_no_beliefs)
     copied: CopyAcceptance = field(default_factory=CopyAcceptance)
-    """Of prompt lookup's tokens, where it is known how many before them agree."""
+    """Acceptance of prompt lookup's tokens whose number of matching tokens before them is known."""
     last_chosen: CandidateSize | None = None
-    """Of the last group with drafted tokens."""
+    """Size chosen for the last group with drafted tokens."""
     last_steps: int = 0
-    """Of the last group that was drafted for, or 0 where none was."""
+    """Number of draft steps before the last target pass; 0 if the draft model was not used."""
     num_rests: int = 0
     """Target passes since the draft model was last used."""
     rest: int = _FIRST_REST
-    """Target passes after which it is tried again."""
+    """Target passes after which an unused draft model is tried again."""
     is_promising: bool = False
-    """Most of what was drafted last was accepted."""
+    """Whether more than half of the tokens checked in the last pass after drafting were
+    accepted."""
     cause: DraftLengthReason = DraftLengthReason.GOODPUT
-    """Of what was decided last."""
+    """Reason of the last decision."""
     _has_draft: bool = False
-    """Some replica drafts, or did: before its tokens were seen they are believed to be what a
-    model's are, or what prompt lookup always finds would keep it from being asked."""
+    """Whether a draft replica has ever registered. Until its tokens were seen, they are expected to
+    be accepted like those of any model. Otherwise a prompt lookup that always finds tokens would
+    keep the draft model unused."""
     _num_in_vain: int = 0
-    """Of the last groups that were drafted for, those of which nothing was checked."""
+    """Number of last consecutive groups with drafting of which no drafted token was checked."""
     _lookup_rest: NgramBackoff = field(default_factory=NgramBackoff)
     _looks: Exploration = field(default_factory=Exploration)
     _steps_since: int = 0
     _planned: dict[DraftLoad, list[DraftPlan]] = field(default_factory=dict)
-    """Of the next round, by the number of steps, from none on."""
+    """Plans of the next round by load, each list indexed by the number of steps from 0 on."""
     _pays_if_good: dict[tuple[DraftLoad, int], bool] = field(default_factory=dict)
-    """(crowd, limit) -> whether a good draft model would, as is known now."""
+    """(crowd, limit) -> whether a good draft model would pay at the costs known now."""
     _crowd: DraftLoad = _NOBODY
-    """That asked last."""
+    """Load of the last request for a draft model's K."""
     _most_steps: int = 0
-    """That anybody might have drafted."""
+    """Maximum limit of draft steps that any request had so far."""
 
     @property
     def is_selective(self) -> bool:
@@ -117,7 +121,7 @@ class GoodputPolicy:
 
     @property
     def figures(self) -> dict[str, float]:
-        """Acceptance, what was chosen last, and what a drafted row costs."""
+        """Return the acceptance, the last choice, and the cost of a drafted row."""
         found = {f"acceptance_{drafter}": belief.common for drafter, belief in self.beliefs.items()}
         found["last_steps"] = self.last_steps
         if self.last_chosen is not None:
@@ -132,12 +136,19 @@ class GoodputPolicy:
         return self._lookup_rest.allows(min(num_live, self.max_group_size))
 
     def goes_by_agreement(self, num_live: int) -> bool:
-        """Else to tell kinds of tokens apart takes a target longer than it gains, and what follows
-        a single equal token is never worth a row."""
+        """Return whether few enough sequences share the target.
+
+        With more sequences, distinguishing kinds of tokens takes the target longer than it gains. A
+        proposal after a single equal token is then never worth a row.
+        """
         return num_live <= FEW
 
     def welcome(self, info: ReplicaInfo) -> None:
-        """Several replicas of a role count as one: the smallest groups, the times told first."""
+        """Take the limits and step times of a replica that registers.
+
+        Several replicas of a role count as one, with the smallest group size and the step times
+        that were reported first.
+        """
         if info.role is Role.TARGET:
             self.verify.tile_rows = info.tile_rows
             self.max_group_size = min(self.max_group_size, info.max_num_seqs or self.max_group_size)
@@ -232,7 +243,7 @@ class GoodputPolicy:
         self.last_steps, self._steps_since = self._steps_since, 0
 
     def _open_runs(self, offers: Sequence[Offer]) -> list[DraftedRow]:
-        """Return what may be left out of each row."""
+        """Return the drafted tokens of each row that may be left out."""
         return [
             DraftedRow(row, self._chances(offer), offer.num_left)
             for row, offer in enumerate(offers)
@@ -240,7 +251,7 @@ class GoodputPolicy:
         ]
 
     def _chances(self, offer: Offer) -> Sequence[float]:
-        """For each drafted token: that it and all before it are accepted."""
+        """Return, for each drafted token, the chance that it and all before it are accepted."""
         history, count = offer.history, offer.num_drafted
         if offer.num_agreed:
             return self.copied.of_run(history, offer.num_agreed, count)
@@ -266,7 +277,7 @@ class GoodputPolicy:
         return chosen.num_kept
 
     def _is_trial(self, offers: Sequence[Offer]) -> bool:
-        """Whether a draft model was asked only to see how good it is."""
+        """Return whether a draft model was asked only to see how good it is."""
         by_model = [offer.num_drafted for offer in offers if offer.drafter is DraftSource.MODEL]
         is_short = max(by_model, default=0) == 1
         return is_short and self._knows_costs and self._plan(self._crowd, 1).steps == 0
@@ -281,19 +292,19 @@ class GoodputPolicy:
         return self.beliefs[drafter].of(history, drafter)
 
     def _num_steps(self, history: AcceptanceHistory, plan: DraftPlan) -> int:
-        """How many of the plan's steps the sequence takes part in."""
+        """Return how many of the plan's steps the sequence takes part in."""
         price = self.draft.line.sequence_s * plan.tokens_per_second
         return num_worthwhile(self._rate(history, DraftSource.MODEL), price, plan.steps)
 
     def _is_outdone(self, found: Offer, crowd: DraftLoad) -> bool:
-        """Whether the draft model is expected to bring more than what prompt lookup has found."""
+        """Return whether the draft model is expected to bring more than prompt lookup has found."""
         if not (self._has_draft or self.beliefs[DraftSource.MODEL].seen.num_trials):
             return False
         by_model = self._by_model(found.history, found.num_drafted, crowd)
         return by_model > _OUTDONE * sum(self._chances(found))
 
     def _by_model(self, history: AcceptanceHistory, num_found: int, crowd: DraftLoad) -> float:
-        """Tokens that a draft model is expected to bring, less those that its time would."""
+        """Return the tokens expected of a draft model, less those that its time would make."""
         rate, size = self._rate(history, DraftSource.MODEL), crowd.group_size
         if not self._knows_costs:
             return expected_accepted(rate, num_found)
@@ -304,8 +315,10 @@ class GoodputPolicy:
         return expected_accepted(rate, self._num_steps(history, plan)) - price
 
     def _is_worth_a_trial(self, crowd: DraftLoad, limit: int) -> bool:
-        """Whether the draft model is asked though it does not pay by what is believed of it: after
-        a rest, and again while it does well."""
+        """Return whether the draft model is asked although it is not expected to pay.
+
+        This is the case after a rest, and again while the draft model does well.
+        """
         is_rested = self.num_rests >= self.rest
         if not (self.is_promising or is_rested):
             return False
@@ -318,7 +331,7 @@ class GoodputPolicy:
 
     @property
     def _knows_costs(self) -> bool:
-        """Of a draft model's rounds."""
+        """Whether the costs of rounds with a draft model are known."""
         is_draft_known = self.draft.was_timed or self.draft.num_seen >= _FIRST_LEASES
         return is_draft_known and self.verify.is_known
 
@@ -331,9 +344,11 @@ class GoodputPolicy:
         return _most(plans[: most + 1])
 
     def _promises(self, crowd: DraftLoad, limit: int, rate: float) -> list[DraftPlan]:
-        """Return the plans of the next round by their steps, 0 to `limit`, if drafted tokens are
-        accepted with this chance. The plan without steps stands for those whose tokens all together
-        could not pay for one more step."""
+        """Return the plans of the next round by their steps, 0 to `limit`.
+
+        `rate` is the assumed acceptance of drafted tokens. If all tokens of larger plans together
+        could not pay for one more step, the plan without steps replaces those plans.
+        """
         size = crowd.group_size
         plain_s = self.verify.at(size, size)
         exposed_s = [crowd.exposed_s(self._lease_s(k, size), plain_s) for k in range(limit + 2)]
@@ -352,11 +367,14 @@ class GoodputPolicy:
         self._pays_if_good.clear()
 
     def _lease_s(self, steps: int, size: int) -> float:
-        """Seconds of a draft's lease of as many tokens for each of so many sequences."""
+        """Return the seconds of a draft's lease of `steps` tokens for each of `size` sequences."""
         return self.draft.at(steps * size, steps) if steps else 0.0
 
     def _promised(self, crowd: DraftLoad, k: int, rate: float) -> DraftPlan:
-        """If groups draft `k` tokens, as far as drafts have time, and check the best of them."""
+        """Return the plan for `k` drafted tokens per sequence, of which the best are checked.
+
+        Groups draft only as far as the drafts have time.
+        """
         size = crowd.group_size
         plain_s, drafting_s = self.verify.at(size, size), self._lease_s(k, size)
         exposed_s = crowd.exposed_s(drafting_s, plain_s)

@@ -1,4 +1,4 @@
-"""Why a round checks as many drafted tokens as it does: what decided its K last."""
+"""Reasons for the number of drafted tokens that a round checks: what decided its K last."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from enum import IntEnum
 
 
 class DraftLengthReason(IntEnum):
-    """Counted once per round that commits; a number, so that a list can count it."""
+    """Reason for K, counted once per round that commits. It is a number so that a list can count
+    it."""
 
     OFF = 0
     """The configuration drafts nothing."""
@@ -17,24 +18,25 @@ class DraftLengthReason(IntEnum):
     NOTHING_FOUND = 3
     """Prompt lookup had nothing to offer."""
     NO_DRAFT = 4
-    """The target did not wait for the draft model: the first token, or no draft replica holds the
-    sequence, or it has much to catch up with. Prompt lookup may have stood in."""
+    """The target did not wait for the draft model. Either it is the first token, or no draft
+    replica holds the sequence, or the draft has much to catch up with. Prompt lookup may have
+    replaced the draft model."""
     QUEUE = 5
     """Draft replicas have no time for all rounds, so this one went without a proposal."""
     CONFIGURED = 6
     """A fixed K, or that of the schedule."""
     GOODPUT = 7
-    """The controller: it promises most tokens per second."""
+    """Chosen by the controller, because this K promises the most tokens per second."""
     PROBE = 8
-    """The controller, to learn: what a pass costs, or how good a draft model is."""
+    """Chosen by the controller to learn the cost of a pass or the quality of a draft model."""
     BUDGET = 9
     """The verification budget left some tokens out."""
     ROOM = 10
     """A replica has no KV blocks for more."""
     RESUME = 11
-    """Nobody drafted: the round checked tokens that the client had brought back."""
+    """No drafting: the round checked tokens that the client had brought back."""
 
     @property
     def label(self) -> str:
-        """As people and metrics read it."""
+        """Name of the reason for people and metrics."""
         return self.name.lower()

@@ -1,4 +1,4 @@
-"""How many tokens to draft for a sequence's next round: the seam of the K controller."""
+"""Interface of the K controller: how many tokens to draft for a sequence's next round."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from specdec_core.speculation.k_cause import DraftLengthReason
 
 
 class DraftSource(StrEnum):
-    """Whose tokens they are."""
+    """The source of drafted tokens: prompt lookup or a draft model."""
 
     LOOKUP = "lookup"
     MODEL = "model"
 
 
 Source = DraftSource | int
-"""Of drafted tokens: who made them, or which kind of copied ones they are (copy_belief)."""
+"""Source of drafted tokens, or the kind of copied tokens (copy_acceptance)."""
 
 
 @dataclass(eq=False, slots=True)
 class AcceptanceRate:
-    """The chance that a drafted token is accepted once those before it were, of late.
+    """Recent chance that a drafted token is accepted once those before it were.
 
     A trial is a drafted token that was accepted, or the one at which a proposal broke.
     """
 
     half_life: float
-    """Trials after which one counts half."""
+    """Trials after which a trial counts half."""
     num_accepted: float = 0.0
     num_trials: float = 0.0
 
@@ -41,42 +41,43 @@ class AcceptanceRate:
         self.num_trials = self.num_trials * kept + num_trials
 
     def estimate(self, prior: float, weight: float) -> float:
-        """`prior` counts as so many trials."""
+        """Return the estimated chance, with `prior` counted as `weight` trials."""
         return (self.num_accepted + weight * prior) / (self.num_trials + weight)
 
     def forget(self, most: float) -> None:
-        """Let what was seen so far count for `most` trials at most."""
+        """Reduce the weight of what was seen so far to at most `most` trials."""
         kept = min(most / self.num_trials, 1.0) if self.num_trials else 1.0
         self.num_accepted *= kept
         self.num_trials *= kept
 
 
 _RECENT = 32.0
-"""Half-life of one sequence's trials: a text changes its nature within a few hundred tokens."""
+"""Half-life of one sequence's trials. A text changes its nature within a few hundred tokens."""
 
 
 @cache
 def _step(num_drafted: int, num_accepted: int) -> tuple[int, int]:
-    """One object for all rounds alike: histories of live sequences are long."""
+    """Return one shared object for all equal rounds, because histories of live sequences are
+    long."""
     return num_drafted, num_accepted
 
 
 @dataclass(eq=False, slots=True)
 class AcceptanceHistory:
-    """What came of one sequence's rounds so far."""
+    """Results of one sequence's rounds so far."""
 
     is_drawn: bool = False
-    """Its tokens are, at a temperature above 0."""
+    """Whether its tokens are sampled, at a temperature above 0."""
     num_rounds: int = 0
     num_drafted: int = 0
     num_accepted: int = 0
     steps: list[tuple[int, int]] = field(default_factory=list)
     """(drafted, accepted) of every round with a proposal, in order."""
     rates: dict[Source, AcceptanceRate] = field(default_factory=dict)
-    """For policies that learn; of sources that were heard."""
+    """Acceptance rates by source, for policies that learn. Only sources seen so far are present."""
 
     def rate_of(self, source: Source) -> AcceptanceRate:
-        """To note a trial in."""
+        """Return the rate of a source, in which the caller notes a trial."""
         own = self.rates.get(source)
         if own is None:
             own = self.rates[source] = AcceptanceRate(_RECENT)
@@ -97,54 +98,56 @@ class AcceptanceHistory:
 
 
 class Offer(NamedTuple):
-    """What one row of a group that is being formed would have checked."""
+    """The drafted tokens that one row of a new group offers for checking."""
 
     history: AcceptanceHistory
     drafter: DraftSource
     num_drafted: int
     num_left: int = 0
-    """Tokens that it may still emit."""
+    """Tokens that the sequence may still emit."""
     num_agreed: int = 0
-    """Of prompt lookup: tokens before those drafted that equal the ones before what was copied.
-    0: nothing is known of them."""
+    """Length of the match before the proposal of prompt lookup, in tokens. 0: unknown, or no prompt
+    lookup."""
 
 
 class KPolicy(Protocol):
-    """Chooses K, once per sequence and round."""
+    """A policy that chooses K, once per sequence and round."""
 
     @property
     def is_selective(self) -> bool:
-        """Whether `num_checked` may leave drafted tokens out; if not, it is not asked."""
+        """Whether `num_checked` may leave drafted tokens out. If not, it is not called."""
         ...
 
     @property
     def figures(self) -> Mapping[str, float]:
-        """What it believes at present, for whoever watches."""
+        """Present estimates of the policy, for monitoring."""
         ...
 
     @property
     def cause(self) -> DraftLengthReason:
-        """Of what it has decided last."""
+        """Reason of the last decision."""
         ...
 
     @property
     def is_draft_short(self) -> bool:
-        """Whether draft replicas have less time than they are asked for: rows that wait for one may
-        go without."""
+        """Whether draft replicas lack time for all rounds. If so, rows that wait for a draft may
+        skip drafting."""
         ...
 
     def may_look_up(self, num_live: int) -> bool:
-        """Whether prompt lookup is worth its time at present, where so many sequences share a
-        target."""
+        """Return whether prompt lookup is worth its time if `num_live` sequences share a target."""
         ...
 
     def goes_by_agreement(self, num_live: int) -> bool:
-        """Whether what prompt lookup has found is judged by how many tokens before it agree, where
-        so many sequences share a target. If not, what follows a single one is left out."""
+        """Return whether the number of matching tokens decides on the tokens of prompt lookup.
+
+        `num_live` sequences share the target. If the result is False, proposals after a match of a
+        single token are left out.
+        """
         ...
 
     def welcome(self, info: ReplicaInfo) -> None:
-        """A replica has registered."""
+        """Note that a replica has registered."""
         ...
 
     def num_draft_tokens(
@@ -156,17 +159,18 @@ class KPolicy(Protocol):
         targets_per_draft: float = 1.0,
         num_agreed: int = 0,
     ) -> int:
-        """K for the next round, at most `limit`; `num_live` sequences share the sequence's
-        target, and so many targets each draft replica. `num_agreed`: see Offer.
+        """Return K for the next round, at most `limit`.
 
-        The pool lowers it further where a replica has no room.
+        `num_live` sequences share the sequence's target. `targets_per_draft` targets share each
+        draft replica. `num_agreed`: see Offer. The scheduler lowers K further if a replica has no
+        room.
         """
         ...
 
     def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
-        """How many drafted tokens of each row the group's pass checks, from their beginning.
+        """Return how many drafted tokens of each row the group's pass checks, from their beginning.
 
-        Asked of groups with drafted tokens. `tile_rows`: see ReplicaInfo.
+        Called for groups with drafted tokens. `tile_rows`: see ReplicaInfo.
         """
         ...
 
@@ -178,11 +182,14 @@ class KPolicy(Protocol):
         chosen: Sequence[int],
         num_agreed: int = 0,
     ) -> None:
-        """`drafter` offered `drafted`, of which the target saw a part or nothing; it then chose."""
+        """Learn from the tokens `drafted` by `drafter` and the target's later choice.
+
+        The target may have seen only a part of `drafted`, or nothing.
+        """
         ...
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
-        """What a group committed, and what it cost: `seconds`, the host's part included."""
+        """Learn what a group committed and what it cost. `seconds` includes the host's part."""
         ...
 
 
@@ -233,7 +240,7 @@ class _Heedless:
 
 @dataclass(frozen=True, slots=True)
 class FixedPolicy(_Heedless):
-    """The same K always."""
+    """A policy with a constant K."""
 
     k: int
 
@@ -251,10 +258,10 @@ class FixedPolicy(_Heedless):
 
 @dataclass(frozen=True, slots=True)
 class SchedulePolicy(_Heedless):
-    """K by the number of live sequences, as vLLM's num_speculative_tokens_per_batch_size."""
+    """K by the number of live sequences, like vLLM's num_speculative_tokens_per_batch_size."""
 
     schedule: tuple[tuple[int, int, int], ...]
-    """(first, last, K); 0 where none holds."""
+    """Ranges (first, last, K) of live sequences. K is 0 outside all ranges."""
 
     def num_draft_tokens(
         self,

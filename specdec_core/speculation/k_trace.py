@@ -1,8 +1,8 @@
-"""What a K policy was told and what it decided, as plain records; and the same decisions again.
+"""Records of what a K policy was given and what it decided, and their replay.
 
-A record is a dictionary that JSON can hold; floats survive it unchanged. Token ids are not in it:
-a policy sees of them only how many are equal. What is known of a sequence stands in each record, so
-that a replay needs no sequences.
+A record is a dictionary that JSON can hold. Its floats survive JSON unchanged. It contains no token
+IDs, because a policy sees only how many of them are equal. Each record contains what is known of
+its sequence, so a replay needs no sequences.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, KP
 
 Record = dict[str, Any]
 _TOLD = ("step_times", "tile_rows", "max_num_seqs")
-"""What a policy looks at of a replica, besides its role."""
+"""Fields of ReplicaInfo that a policy reads, besides the role."""
 _ASKED = ("limit", "num_live", "targets_per_draft", "num_agreed")
-"""What it is asked with, besides the sequence and the drafter."""
+"""Arguments of `num_draft_tokens`, besides the sequence's history and the drafter."""
 
 
 class TracedK:
-    """A policy whose every call is written down."""
+    """A K policy that records every call of the policy it wraps."""
 
     def __init__(self, policy: KPolicy, write: Callable[[Record], None]) -> None:
         self._policy = policy
@@ -112,7 +112,7 @@ class Decision(NamedTuple):
 
 
 def replay(records: Iterable[Record], policy: KPolicy) -> Iterator[Decision]:
-    """Tell a fresh policy what the traced one was told; every decision, beside the recorded one."""
+    """Replay the records to a fresh policy, and yield every decision with the recorded one."""
     for record in records:
         match record["event"]:
             case "welcome":

@@ -1,4 +1,7 @@
-"""Who drafts for a request, and how many tokens at most: the one owner of both rules. No torch."""
+"""The draft method of a request and its maximum number of drafted tokens.
+
+Only this module owns both rules. No torch.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from specdec_core.request import Request
 
 
 def draft_method(config: SpeculationConfig, request: Request) -> SpecMethod:
-    """What the request asks for, else the configuration's; NONE where either forbids drafting."""
+    """Return the request's method, else the configuration's, or NONE if either forbids drafting."""
     if config.method is SpecMethod.NONE or not request.speculation_enabled:
         return SpecMethod.NONE
     return request.spec_method or config.method or SpecMethod.NGRAM
 
 
 def draft_limit(config: SpeculationConfig, request: Request) -> int:
-    """The most tokens to draft in any round of the request; 0 decodes it plainly."""
+    """Return the maximum number of drafted tokens in any round; 0 decodes without speculation."""
     if draft_method(config, request) is SpecMethod.NONE:
         return 0
     if request.num_draft_tokens is None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _PRIOR_SPREAD = 0.02
-"""Standard deviation of a coordinate, relative to its mean, at which what was seen counts as much
-as what is taken for granted."""
+"""Standard deviation of a coordinate, relative to its mean, at which data and prior count the
+same."""
 
 
 class Point(NamedTuple):
@@ -17,10 +17,10 @@ class Point(NamedTuple):
 
 
 def fit_line(points: Sequence[Point], first_share: float) -> tuple[float, list[float]]:
-    """Base and slopes of the least squares; neither is negative.
+    """Return the base and the slopes of the least-squares line; none is negative.
 
-    Where the points do not tell, the first coordinate makes `first_share` of the mean value and the
-    others nothing.
+    If the points do not determine a slope, the first coordinate makes `first_share` of the mean
+    value and the others nothing.
     """
     total, mean_value, mean = _means(points)
     size = len(mean)
@@ -35,14 +35,14 @@ def fit_line(points: Sequence[Point], first_share: float) -> tuple[float, list[f
     if base >= 0.0:
         return base, slopes
     for i in range(size):
-        product[i] += mean[i] * mean_value  # moments about the origin, through which it goes
+        product[i] += mean[i] * mean_value  # moments about the origin, through which the line goes
         for j in range(size):
             square[i][j] += mean[i] * mean[j]
     return 0.0, _non_negative(square, product)
 
 
 def _means(points: Sequence[Point]) -> tuple[float, float, list[float]]:
-    """The weight of all, and the means of values and coordinates."""
+    """Return the total weight, and the means of values and coordinates."""
     total = sum_value = 0.0
     sums = [0.0 for _ in points[0].at]
     for at, value, weight in points:
@@ -71,7 +71,8 @@ def _moments(
 
 
 def _non_negative(square: Sequence[Sequence[float]], product: Sequence[float]) -> list[float]:
-    """Slopes of least squares, those left out that would be the most negative one by one."""
+    """Return the slopes of least squares. The most negative slope is left out, one by one, until
+    none is negative."""
     slopes = [0.0 for _ in product]
     active = [i for i in range(len(product)) if square[i][i] > 0.0]
     while active:
@@ -88,7 +89,8 @@ def _non_negative(square: Sequence[Sequence[float]], product: Sequence[float]) -
 
 
 def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Gauss's elimination; the ridge keeps the matrix positive definite, so no row is swapped."""
+    """Solve by Gauss's elimination. The ridge keeps the matrix positive definite, so no row is
+    swapped."""
     size = len(right)
     for i in range(size):
         for row in range(i + 1, size):

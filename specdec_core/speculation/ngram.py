@@ -1,9 +1,9 @@
 """Prompt lookup: proposals copied from what followed an earlier occurrence of the last tokens.
 
-One index per sequence, in arrays as those of an LZ77 coder: a table of hashes says where the last
-lookup_min-gram of each hash ends, and every such place is linked to the one before it. A committed
-token costs one write, a proposal walks a bounded chain, and a token takes 8 to 17 bytes, where a
-dictionary takes 120. No torch: the pool makes these proposals itself.
+Each sequence has one index, in arrays like those of an LZ77 coder. A table of hashes stores where
+the last lookup_min-gram of each hash ends. Every such place is linked to the one before it. A
+committed token costs one write, and a proposal walks a bounded chain. A token takes 8 to 17 bytes;
+in a dictionary it takes 120. No torch, because the scheduler makes these proposals itself.
 """
 
 from __future__ import annotations
@@ -15,22 +15,25 @@ from functools import cache
 from specdec_core.config import NgramConfig
 
 _NONE = 0
-"""Instead of the length of a prefix."""
+"""Stands for "no prefix", in place of a prefix length."""
 _ID_BITS = 14
-"""What an id moves the key by. Keys of two ids are small integers then; greater ids overlap, which
-a hash may do."""
+"""Bits by which each token ID shifts the key. Keys of two IDs are then small integers. Larger IDs
+overlap, which a hash allows."""
 _LEAST_SLOTS = 3**6
-"""Of a table. No power of two, by which the remainder of a key would be that of its last id."""
+"""Minimum number of slots of a table. With a power of two, the remainder of a key would be that of
+its last ID."""
 _GROWTH = 3
 
 _MAX_CHAIN = 32
-"""Most earlier occurrences that one proposal compares: it bounds the cost on repetitive text."""
+"""Maximum number of earlier occurrences that one proposal compares. It bounds the cost on
+repetitive text."""
 _MAX_STEPS = 4 * _MAX_CHAIN
-"""The same with those that have the hash alone in common: about one for each occurrence at most."""
+"""Maximum number of chain entries, including those that have only the hash in common. There is
+about one of these for each occurrence at most."""
 
 
 class NgramIndex:
-    """Earlier occurrences of every suffix of a growing list of ids, which the caller owns."""
+    """Earlier occurrences of every suffix of a growing list of token IDs, which the caller owns."""
 
     __slots__ = (
         "_begin",
@@ -50,34 +53,36 @@ class NgramIndex:
         self._min = config.lookup_min
         self._max = config.lookup_max
         self._key = 0
-        """Of the last lookup_min ids."""
+        """Key of the last lookup_min IDs."""
         self._key_mask = _key_mask(self._min)
         self._links = array("i")
-        """Index i: of the prefix of i + 1 ids, the length of the prefix before it in its slot."""
+        """Entry i: for the prefix of i + 1 IDs, the length of the prefix before it in its slot."""
         self._table = array("i")
         """Hash of a lookup_min-gram -> length of the latest prefix that ends with it."""
         self._begin = 0
-        """Ids before those that are in the table."""
+        """Number of IDs before those in the current table."""
         self._older: tuple[array[int], ...] = ()
-        """Full tables, which stay as they are: no token waits for a move of all."""
+        """Full tables, which are not changed. So no token waits until all entries are moved."""
         self.num_agreed = 0
-        """Ids that equal those before what was proposed last, at most lookup_max."""
+        """Number of IDs before the last proposal's source that match the last IDs, at most
+        lookup_max."""
 
     def propose(self, num_tokens: int) -> tuple[int, ...]:
-        """What followed the most recent occurrence of the longest known suffix; () if none is.
+        """Return what followed the most recent occurrence of the longest known suffix, or ().
 
-        A copy that reaches the end of the ids goes on in itself, so a loop is continued.
+        A copy that reaches the end of the IDs continues with its own beginning, so a loop is
+        continued.
         """
         links = self._links
         if len(links) < len(self._ids):
             self._catch_up()
         if not links or (links[-1] == _NONE and not self._older):
-            return ()  # so nearly always where texts do not repeat themselves
+            return ()  # the usual case in texts that do not repeat themselves
         start = self._find_continuation()
         if start == _NONE:
             return ()
         copied = list(self._ids[start : start + num_tokens])
-        while len(copied) < num_tokens:  # its end is that of the ids: it goes on in itself
+        while len(copied) < num_tokens:  # the copy reached the end and repeats itself
             copied += copied[: num_tokens - len(copied)]
         return tuple(copied)
 
@@ -104,7 +109,8 @@ class NgramIndex:
         self._table = array("i", [_NONE]) * num_slots
 
     def _find_continuation(self) -> int:
-        """Length of the prefix whose end is most like that of the ids, the latest of such."""
+        """Return the length of the prefix whose end has the longest match, the latest of
+        several."""
         ids, links = self._ids, self._links
         end, num_older = links[-1], len(self._older)
         best_len, best, num_seen = self._min - 1, _NONE, 0
@@ -115,7 +121,7 @@ class NgramIndex:
                 end = table[self._key % len(table)]
             if end == _NONE or best_len == self._max or num_seen == _MAX_CHAIN:
                 break
-            if ids[end - 1] == ids[-1]:  # else the hash alone is equal
+            if ids[end - 1] == ids[-1]:  # otherwise only the hash is equal
                 match_len = self._match_len(end)
                 num_seen += match_len >= self._min
                 if match_len > best_len:
@@ -125,7 +131,7 @@ class NgramIndex:
         return best
 
     def _match_len(self, end: int) -> int:
-        """How many ids before `end` equal the last ones, up to lookup_max."""
+        """Return how many IDs before `end` equal the last ones, up to lookup_max."""
         ids, length, longest = self._ids, 0, min(self._max, end)
         while length < longest and ids[end - length - 1] == ids[-length - 1]:
             length += 1
@@ -134,5 +140,5 @@ class NgramIndex:
 
 @cache
 def _key_mask(num_ids: int) -> int:
-    """One object for all indexes alike: each that a sequence has of its own is a cache miss."""
+    """Return one shared object for all indexes, because one per sequence would be a cache miss."""
     return (1 << _ID_BITS * num_ids) - 1

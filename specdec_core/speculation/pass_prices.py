@@ -1,9 +1,9 @@
 """Price of a pass by sequences, rows and cached tokens. Passes correct what was expected.
 
-The logarithm of what passes take over what was expected is a smooth curve in the tokens of a
-sequence (a Kalman filter over a few knots), plus what each size has of its own. The curve starts
-flat: a wrong level shows in the first passes, and a wrong slope in few passes of two sizes. How
-uncertain a price is decides what is worth a probe (speculation/exploration.py).
+The model predicts the logarithm of a pass's seconds, relative to what was expected. It is a smooth
+curve in the tokens of a sequence (a Kalman filter over a few knots), plus an offset for each size.
+The curve starts flat. A wrong level shows in the first passes, and a wrong slope in few passes of
+two sizes. The uncertainty of a price decides what is worth a probe (speculation/exploration.py).
 
 A machine is slower at times, for passes of all sizes. That moves the whole curve.
 """
@@ -25,7 +25,8 @@ _FINE = 8
 _KNOTS = 5
 """Number of points of the curve: 1, 2, 4, 8 and 16 tokens of each sequence."""
 _NOISE = 0.08
-"""Standard deviation of one pass among those of its size, as all below a logarithm."""
+"""Standard deviation of one pass among those of its size. This and the deviations below are in
+logarithms."""
 _LONG = 0.5
 """Surprise from which a pass has probably met other work."""
 _LEVEL = 10.0
@@ -33,11 +34,12 @@ _LEVEL = 10.0
 _PACE = 0.01
 """Standard deviation of the machine's pace from one pass to the next."""
 _SLOPE = {False: 0.7, True: 0.4}
-"""Standard deviation of the slope for twice as many tokens, by whether prices were told."""
+"""Standard deviation of the slope for twice as many tokens, by whether a replica reported
+prices."""
 _BEND = 0.2
 """Standard deviation of the slope's change for twice as many tokens."""
 _CROWD = {False: 0.3, True: 0.1}
-"""Standard deviation for twice as many sequences, by whether prices were told."""
+"""Standard deviation for twice as many sequences, by whether a replica reported prices."""
 _OWN = 0.1
 """Standard deviation of one size from the curve."""
 _MEMORY = 1000.0
@@ -47,12 +49,12 @@ _FAR = 4.0
 _NUM_IN_A_ROW = 3
 """Number of such passes, all slower or all faster, that show a new pace of the machine."""
 _SETTLED = 32
-"""Passes from which on one more hardly changes a price."""
+"""Passes after which one more hardly changes a price."""
 _READ_EVERY = 8
-"""Passes after which settled prices are computed again: a group's take 0.5 ms, for which a target
-would wait."""
+"""Passes after which settled prices are computed again. The prices of a group take 0.5 ms, and a
+target would wait for them."""
 _NEWS = 0.2
-"""Surprise of a pass, as a logarithm, after which prices are computed again at once."""
+"""Surprise of a pass, as a logarithm, after which prices are computed again immediately."""
 
 
 @dataclass(eq=False, slots=True)
@@ -62,7 +64,7 @@ class _Size:
     offset: float = 0.0
     variance: float = _OWN**2
     last_seen: int = 0
-    """Number of the pass."""
+    """Number of the last pass of this size."""
     num_far: int = 0
     """Number of its last passes that were far off."""
 
@@ -72,18 +74,19 @@ class PassPrices:
     """Price of a target's pass, in seconds."""
 
     tile_rows: int = 0
-    """Rows that one call of the narrowest linear takes; 0 where any number is one call."""
+    """Rows that one call of the narrowest linear layer takes; 0 if any number of rows is one
+    call."""
     expected: Prices = field(default_factory=GuessedPasses)
     num_seen: int = 0
     """Number of passes that were observed."""
     was_timed: bool = False
-    """Whether a replica told the prices of several sizes."""
+    """Whether a replica reported the prices of several sizes."""
     cached: float = 0.0
     """Cached tokens of a sequence, in the last pass."""
     _last_tokens: float = 1.0
     """Tokens of a sequence in the last pass."""
     _curve: list[float] = field(default_factory=lambda: [0.0] * (_KNOTS + 1))
-    """At the knots, and for twice as many sequences."""
+    """Values of the curve at the knots, then the change for twice as many sequences."""
     _spread: list[list[float]] = field(default_factory=list)
     """Covariance of the curve's points."""
     _drift: list[list[float]] = field(default_factory=list)
@@ -92,7 +95,7 @@ class PassPrices:
     _far: list[float] = field(default_factory=list)
     """Surprises of the last passes, one after another, all on one side."""
     _asked: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
-    """Prices and their spreads that were computed: plans ask for the same sizes again and again."""
+    """Prices and their spreads that were computed. Plans ask for the same sizes again and again."""
 
     def __post_init__(self) -> None:
         self._doubt(False)
@@ -107,7 +110,7 @@ class PassPrices:
         return self.was_timed or self.num_seen > 0
 
     def expect(self, times: Sequence[StepTime]) -> None:
-        """Take what passes took when they were timed, unless passes were run or told before."""
+        """Take the measured step times of a replica, unless passes were run or reported before."""
         if self.is_known or len(times) < 2:
             return
         self.expected, self.was_timed = PriceTable(times), True
@@ -158,9 +161,11 @@ class PassPrices:
         size.variance -= size.variance**2 / variance
 
     def _doubt_far(self, size: _Size, surprise: float, variance: float) -> float:
-        """One such pass is other work. Several are the machine; among good passes, the size.
+        """Count a pass that is far from its price, and decide what caused it.
 
-        Return the variance of the surprise then, or 0 for a pass that is left out.
+        A single such pass is other work. Several in a row show a change of the machine. Several of
+        one size, among good passes, show a change of this size. In the last two cases, return the
+        new variance of the surprise. Return 0 for a pass that is left out.
         """
         if self._far and self._far[0] * surprise < 0.0:
             self._far.clear()
@@ -177,12 +182,12 @@ class PassPrices:
         return variance + surprise**2
 
     def at(self, sequences: int, rows: int) -> float:
-        """Return the seconds of a pass, as is most likely."""
+        """Return the most likely seconds of a pass."""
         return self._price(sequences, rows)[0]
 
     def spread(self, sequences: int, rows: int) -> float:
-        """Return the standard deviation of the price over that of a pass without drafted rows, as
-        a logarithm."""
+        """Return the standard deviation of the price, as a logarithm, relative to that of a pass
+        without drafted rows."""
         return self._price(sequences, rows)[1]
 
     def _price(self, sequences: int, rows: int) -> tuple[float, float]:
@@ -227,12 +232,12 @@ class PassPrices:
         return sqrt(max(variance, own))
 
     def row_share(self, sequences: int) -> float:
-        """Return what a drafted row of every sequence costs, as a share of a plain token."""
+        """Return the cost of a drafted row of every sequence, as a share of a plain token."""
         plain_s = self.at(sequences, sequences)
         return (self.at(sequences, 2 * sequences) - plain_s) / plain_s
 
     def last_alike(self, rows: int) -> int:
-        """The most rows that count as the same size as `rows`."""
+        """Return the maximum number of rows that count as the same size as `rows`."""
         end = last_of_class(rows, _FINE)
         return min(end, -(-rows // self.tile_rows) * self.tile_rows) if self.tile_rows else end
 
@@ -242,7 +247,7 @@ class PassPrices:
 
 _Matrix = list[list[float]]
 _Place = tuple[int, float, float]
-"""The knot before it, the way to the next one, and the octaves of sequences."""
+"""The knot before a place, the way to the next knot, and the octaves of sequences relative to 8."""
 
 
 @lru_cache(maxsize=4096)
@@ -253,8 +258,11 @@ def _place(sequences: int, rows: int) -> _Place:
 
 
 def _noise_of(surprise: float) -> float:
-    """Return the variance of a pass among those of its size. Other work makes a pass longer, never
-    shorter. So a pass that is much too long says little, and its price stays uncertain."""
+    """Return the variance of a pass among those of its size.
+
+    Other work makes a pass longer, never shorter. So a pass that is much too long says little, and
+    its price stays uncertain.
+    """
     return _NOISE**2 + max(surprise - _LONG, 0.0) ** 2
 
 
@@ -275,6 +283,6 @@ def _shape(slope: float, bend: float, crowd: float) -> _Matrix:
 
 
 def _plus(spread: _Matrix, level: float) -> _Matrix:
-    """Return the covariance with a variance more that all knots have in common."""
+    """Return the covariance after adding a variance that all knots have in common."""
     curve = [[*(one + level for one in row[:_KNOTS]), row[_KNOTS]] for row in spread[:_KNOTS]]
     return [*curve, spread[_KNOTS]]

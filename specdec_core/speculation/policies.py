@@ -1,4 +1,4 @@
-"""The K policy that a configuration names."""
+"""Factory for the K policy that a configuration names."""
 
 from __future__ import annotations
 

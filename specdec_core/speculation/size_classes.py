@@ -1,4 +1,4 @@
-"""Classes of sizes whose passes count as alike."""
+"""Classes of sizes whose passes are treated as the same size."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Seconds of a pass by its sequences and rows, learnt from the passes that were run.
 
-A line gives the seconds of sizes that no pass had yet. Where passes were seen, their seconds
-correct it: kernels have steps, which the line does not follow.
+A line gives the seconds of sizes that no pass had yet. If passes of a size were seen, their seconds
+correct the line. Kernels have steps, which the line does not follow.
 
-A machine is slower at times, for passes of all sizes, while those of one size are run. So costs are
-kept beside each other, at one pace, and the pace of late apart from them.
+A machine is slower at times, for passes of all sizes, while only passes of one size are run. So all
+costs are stored at one pace, and the recent pace is stored separately.
 """
 
 from __future__ import annotations
@@ -18,54 +18,57 @@ from specdec_core.speculation.size_classes import last_of_class
 
 _FINE = 4
 """Classes of sizes per octave. Sizes below 8 have a class each. With 8 classes it took longer to
-find the best size: passes of each of them must be seen."""
+find the best size, because passes of each class must be seen."""
 _MEMORY = 50.0
 """Passes of one size that its mean remembers."""
 _PACE_SHARE = 0.1
-"""Of what surprises in a pass of a well-known size, that is taken for the machine's pace."""
+"""Share of the surprise of a well-known size that is attributed to the machine's pace."""
 _LINE_WEIGHT = 2.0
-"""Passes that the line counts as beside those that were seen of a size."""
+"""Weight of the line, in passes, next to the passes that were seen of a size."""
 _OUTLIER = log(1.5)
-"""A pass that is farther (as a logarithm) from those of its size met other work, or they did."""
+"""Deviation of a pass from those of its size, as a logarithm, from which one of them met other
+work."""
 _NUM_IN_A_ROW = 3
-"""Such passes, all slower or all faster, that are the machine's new pace."""
+"""Number of consecutive outliers, all slower or all faster, that show a new pace of the machine."""
 _NUM_TRUSTED = 4
-"""Passes that are taken for what a size costs: few may all have met other work."""
+"""Number of passes whose seconds are trusted as the cost of a size. Fewer may all have met other
+work."""
 _DOUBTED = 0.5
-"""Passes that fewer count as once they are in doubt."""
+"""Maximum weight, in passes, of a size with fewer passes once it is in doubt."""
 _TIMED_WEIGHT = 5.0
-"""Passes that a size counts as which was timed before any was run here."""
+"""Weight, in passes, of a size that was timed before any pass was run here."""
 _NUM_FIRST = 4
-"""Passes that say, the median of them, how much longer they take than those that were timed: the
-host's part, longer prefixes, a busy machine."""
+"""Number of first passes whose median gives the pace relative to the timed passes. The pace
+includes the host's part, longer prefixes and a busy machine."""
 _SETTLED = 16.0
-"""Passes of a size from which on one more moves the line so little that it is not drawn anew."""
+"""Passes of a size after which one more moves the line too little to refit it for each pass."""
 _DRAW_EVERY = 8
-"""Passes after which it is all the same: to draw it takes 0.1 ms, for which a target would wait."""
+"""Passes after which the line is refitted anyway. Refitting takes 0.1 ms, and a target would wait
+for it."""
 
 
 @dataclass(eq=False, slots=True)
 class _Size:
-    """Passes of about one size: means of what was seen."""
+    """Means over the passes of about one size."""
 
     weight: float = 0.0
     seconds: float = 0.0
-    """At the pace of 1."""
+    """Mean seconds at a pace of 1."""
     sequences: float = 0.0
     rows: float = 0.0
     num_outliers: int = 0
-    """Of its last passes."""
+    """Number of its last passes that were outliers."""
 
     def learn(self, surprise: float) -> None:
         self.weight = min(self.weight + 1.0, _MEMORY)
         self.seconds *= exp(surprise / self.weight)
 
     def begin(self, surprise: float) -> None:
-        """Go by this pass alone."""
+        """Replace the mean seconds by this pass alone."""
         self.seconds, self.weight, self.num_outliers = self.seconds * exp(surprise), 1.0, 0
 
     def note(self, sequences: int, rows: int) -> None:
-        """One pass more; its seconds are noted apart."""
+        """Add a pass to the mean sequences and rows. Its seconds are added separately."""
         share = 1.0 / max(self.weight, 1.0)
         self.sequences += (sequences - self.sequences) * share
         self.rows += (rows - self.rows) * share
@@ -73,7 +76,7 @@ class _Size:
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """Seconds = base + the sum over rows and sequences."""
+    """Linear cost: base_s + row_s * rows + sequence_s * sequences, in seconds."""
 
     base_s: float
     row_s: float
@@ -88,37 +91,38 @@ class CostLine:
 
 @dataclass(eq=False, slots=True)
 class CostModel:
-    """Seconds of a pass of so many rows of so many sequences.
+    """Cost model: seconds of a pass by its numbers of sequences and rows.
 
-    The mean of a size is forgotten only by newer passes of that size. So the line keeps its slope
-    while all passes have one size, which alone would say nothing of it. What all passes of late
-    have in common is the machine's pace.
+    Only newer passes of the same size replace the mean of a size. So the line keeps its slope while
+    all passes have one size, which alone would not show a slope. Changes that all recent passes
+    have in common are the machine's pace.
     """
 
     slope_share: float = 0.5
-    """Of a pass, that is taken to grow with its rows until passes of other sizes were seen."""
+    """Share of a pass that is taken to grow with its rows until passes of other sizes were seen."""
     num_seen: int = 0
-    """Passes."""
+    """Number of passes that were observed."""
     pace: float = 1.0
-    """Seconds of passes of late over those that are kept."""
+    """Seconds of recent passes, relative to the stored seconds."""
     was_timed: bool = False
-    """Several sizes were, before passes were run here."""
+    """Whether several sizes were timed before passes were run here."""
     _sizes: dict[tuple[int, int], _Size] = field(default_factory=dict)
     _line: CostLine | None = None
-    """At the pace of 1. None: to be drawn again."""
+    """Line at a pace of 1. None: it must be fitted again."""
     _outliers: list[float] = field(default_factory=list)
-    """Of the last passes one after another, all on one side."""
+    """Surprises of the last consecutive passes, all outliers on one side."""
     _first: list[float] = field(default_factory=list)
-    """Surprises of the first passes, where some were timed."""
+    """Surprises of the first passes, if some sizes were timed."""
     _asked: dict[tuple[int, int], float] = field(default_factory=dict)
-    """What `at` has answered since the last pass: plans ask for the same sizes again and again."""
+    """Answers of `at` since the last pass. Plans ask for the same sizes again and again."""
 
     @property
     def is_known(self) -> bool:
         return len(self._sizes) > 0
 
     def expect(self, sequences: int, rows: int, seconds: float) -> None:
-        """What a pass took when it was timed; what was run, or expected before, counts more."""
+        """Take the measured seconds of a size, unless a pass was run or the size is already
+        known."""
         key = _size_class(sequences, rows)
         if self.num_seen or key in self._sizes:
             return
@@ -154,7 +158,7 @@ class CostModel:
             self._line = None
 
     def _compare(self, size: _Size, surprise: float) -> None:
-        """What a pass of a size that was seen before says of it, and of the pace."""
+        """Learn from a pass of a size that was seen before, for this size and for the pace."""
         if abs(surprise) <= _OUTLIER:
             size.num_outliers = 0
             self._outliers.clear()
@@ -169,7 +173,11 @@ class CostModel:
             size.begin(surprise)
 
     def _note_outlier(self, size: _Size, surprise: float) -> None:
-        """One is other work. Several are the machine; among good passes of others, the size."""
+        """Count an outlier and decide what caused it.
+
+        A single outlier is other work. Several in a row show a new pace of the machine. Several of
+        one size, among good passes of other sizes, show a new cost of this size.
+        """
         if self._outliers and self._outliers[0] * surprise < 0.0:
             self._outliers.clear()
         self._outliers.append(surprise)
@@ -182,13 +190,14 @@ class CostModel:
             size.begin(surprise)
 
     def _doubt_few(self) -> None:
-        """Whoever was seen in few passes may have been seen while the machine was slow."""
+        """Lower the weight of sizes with few passes, because the machine may have been slow in
+        them."""
         for size in self._sizes.values():
             if size.weight <= _NUM_TRUSTED:
                 size.weight = min(size.weight, _DOUBTED)
 
     def at(self, sequences: int, rows: int) -> float:
-        """Seconds of a pass: what those of its size took, or what the line says."""
+        """Return the seconds of a pass, from passes of its size or else from the line."""
         asked = sequences, rows
         if asked not in self._asked:
             self._asked[asked] = self._expected(sequences, rows)
@@ -205,7 +214,7 @@ class CostModel:
 
     @property
     def line(self) -> CostLine:
-        """At the pace of late."""
+        """The line at the recent pace."""
         return self._line_at_rest.times(self.pace)
 
     @property

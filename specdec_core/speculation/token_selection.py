@@ -1,9 +1,9 @@
-"""How many of a group's drafted tokens, the likeliest first, make the most tokens per second.
+"""Select the number of a group's drafted tokens that makes the most tokens per second.
 
-Every row commits one token anyway. A drafted one adds the chance that it and all before it are
-accepted, and a row to the pass. As many are kept as make tokens over seconds greatest; a step of
-the cost, as behind a full tile, is taken as a whole or not at all (TETRIS, arXiv 2502.15197,
-chooses alike within a given number of rows).
+The most likely tokens are kept first. Every row commits one token anyway. A drafted token adds the
+chance that it and all before it are accepted, and a row to the pass. The number of kept tokens
+maximises tokens over seconds. A step of the cost, as after a full tile, is taken as a whole or not
+at all. TETRIS (arXiv 2502.15197) chooses in the same way within a given number of rows.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from typing import NamedTuple
 from specdec_core.speculation.pass_prices import PassPrices
 
 _GAIN = 0.02
-"""By so much drafted tokens must beat none at all, relatively: estimates are noisy, and a batch
-that ends waits for its last row, which gains the least."""
+"""Minimum relative gain of drafted tokens over none at all. Estimates are noisy. Also, a batch that
+ends waits for its last row, which gains the least."""
 _BARE_MARGIN = 0.1
-"""By so much more than the time of their rows they must earn with each doubling of the sequences
-that have none, whose pass gets longer for nothing."""
+"""Extra share of their rows' time that drafted tokens must earn, for each doubling of the sequences
+without any. The pass of those sequences gets longer without a gain for them."""
 _HOPE = 1.25
-"""Standard deviations by which a price may turn out lower, for which a look is worth its time."""
+"""Number of standard deviations by which `hope` takes a price to be lower. Exploration tries a size
+that would then be the best."""
 _LEVELS = 10
-"""Steps in which chances are told apart."""
+"""Number of steps in which chances are distinguished."""
 
 
 class DraftedRow(NamedTuple):
@@ -32,7 +33,7 @@ class DraftedRow(NamedTuple):
 
     row: int
     chances: Sequence[float]
-    """For each token, that it and all before it are accepted. They never rise."""
+    """For each token, the chance that it and all before it are accepted. The chances never rise."""
     num_left: int
     """Tokens that the row may still emit."""
 
@@ -40,19 +41,19 @@ class DraftedRow(NamedTuple):
 class CandidateSize(NamedTuple):
     num_kept: int
     num_rows: int
-    """Of the pass."""
+    """Number of rows of the pass."""
     tokens_per_second: float
-    """On average, over what the price may be."""
+    """Tokens per second, averaged over the possible prices."""
     worth: float
     """Tokens per second, if drafted rows took longer by the margin."""
     hope: float
-    """Tokens per second, if the price is lower by one standard deviation."""
+    """Tokens per second, if the price is lower by `_HOPE` standard deviations."""
     seconds: float
-    """Seconds of the round, on average."""
+    """Mean seconds of the round."""
 
 
 class Chances:
-    """Of the drafted tokens, in the order in which they are kept."""
+    """Chances of the drafted tokens, in the order in which they are kept."""
 
     def __init__(self, listed: Sequence[float]) -> None:
         self._sums = [0.0, *accumulate(listed)]
@@ -61,12 +62,12 @@ class Chances:
         return len(self._sums) - 1
 
     def expected(self, first: int, end: int) -> float:
-        """Accepted ones of those from `first` on, before `end`."""
+        """Return the expected number of accepted tokens from `first` on, before `end`."""
         return self._sums[end] - self._sums[first]
 
 
 class ChancesByPlace:
-    """The same of `size` rows alike, by the place in the proposal: nothing is listed."""
+    """Chances of `size` rows alike, by the place in the proposal. No list is stored."""
 
     def __init__(self, rate: float, size: int, num_places: int) -> None:
         self._rate = rate
@@ -88,22 +89,24 @@ class ChancesByPlace:
 
 
 class CandidateBatch(NamedTuple):
-    """What is to be chosen for."""
+    """A batch for which the number of drafted tokens is chosen."""
 
     num_sequences: int
-    """Each has one row of the pass, and gains one token, without any of `chances`."""
+    """Number of sequences. Each has one row of the pass and gains one token without any of
+    `chances`."""
     chances: Chances | ChancesByPlace
     spent_s: float = 0.0
-    """What the round takes besides the pass: drafting."""
+    """Seconds that the round takes besides the pass, for drafting."""
     num_bare: int = 0
-    """Sequences without drafted tokens."""
+    """Number of sequences without drafted tokens."""
 
 
 def likeliest_first(runs: Sequence[DraftedRow]) -> tuple[list[int], list[float]]:
     """Return the row and the chance of every token, in the order in which they are kept.
 
-    Tokens of about the same chance go by their place, and then by who has the most left: the last
-    rows of a batch keep its passes to themselves. No object is made per token.
+    Tokens of about the same chance are ordered by their place. After that, rows with more tokens
+    left come first, because the last rows of a batch keep its passes to themselves. No object is
+    made per token.
     """
     longest = max(len(run.chances) for run in runs)
     buckets: list[list[DraftedRow]] = [[] for _ in range((_LEVELS + 1) * longest)]
@@ -121,7 +124,7 @@ def likeliest_first(runs: Sequence[DraftedRow]) -> tuple[list[int], list[float]]
 
 
 def counts(group: CandidateBatch, cost: PassPrices) -> list[CandidateSize]:
-    """No token, and then as many as fill every step of the cost that was told apart."""
+    """Return the candidate sizes: no token, and then the tokens that fill each step of the cost."""
     num_sequences = group.num_sequences
     plain_s = cost.at(num_sequences, num_sequences)
     margin = _BARE_MARGIN * log2(1 + group.num_bare)

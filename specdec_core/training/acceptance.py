@@ -1,4 +1,4 @@
-"""How often a target would accept a draft, measured on documents it was not trained on."""
+"""Rate at which a target would accept a draft, measured on documents it was not trained on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ REPORTED_K = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutAcceptance:
-    """Teacher-forced on the target's answers: the ids before a token are always the target's."""
+    """Teacher-forced acceptance on the target's answers. The IDs before a token are always the
+    target's."""
 
     greedy: float
     """Share of tokens whose greedy choice is the same in draft and target."""
@@ -21,16 +22,17 @@ class HeldOutAcceptance:
 
     @property
     def coupled(self) -> float:
-        """What coupled sampling accepts at temperature 1 at least (algorithm.md, section 4)."""
+        """Minimum share accepted by coupled sampling at temperature 1 (algorithm.md, section 4)."""
         distance = 1.0 - self.overlap
         return (1.0 - distance) / (1.0 + distance)
 
 
 def acceptance_length(runs: Sequence[Sequence[bool]], num_draft_tokens: int) -> float:
-    """Tokens committed per round where `runs` tells, for every answer, which tokens agree.
+    """Return the tokens committed per round.
 
-    A round accepts what agrees up to the first token that does not, or K, and commits one more; the
-    last round of an answer may be cut by its end.
+    For each answer, `runs` states which of its tokens agree. A round accepts the tokens that agree,
+    up to the first that does not or up to K, and commits one more. The end of an answer may cut its
+    last round.
     """
     num_tokens = num_rounds = 0
     for agrees in runs:

@@ -1,7 +1,8 @@
-"""In what order documents are trained on, and batches of them as tensors.
+"""The order in which documents are trained on, and batches of documents as tensors.
 
-The order is a function of the seed alone: a step's number is the whole position in the data.
-Shape legend: B documents, S ids of the longest, N answer tokens of all, C candidates.
+The order is a function of the seed alone. So a step's number is the whole position in the data.
+
+Shape legend: B documents, S IDs of the longest, N answer tokens of all, C candidates.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ from specdec_core.seeds import derive_seed
 from specdec_core.training.documents import Document
 
 _SORTED_BATCHES = 16
-"""So many batches' documents are sorted by length together: little padding, much shuffling."""
+"""Number of batches whose documents are sorted by length together. It gives little padding and much
+shuffling."""
 
 
 class Batch(NamedTuple):
-    """Right-padded: a causal model needs no mask, whatever stands behind a token."""
+    """A right-padded batch. A causal model needs no mask, because later tokens do not affect a
+    token."""
 
     ids: Tensor
     """[B, S] int64."""
     places: Tensor
-    """[N]: where, in the flattened [B * S], the hidden states lie that predict the answers."""
+    """[N]: indices, in the flattened [B * S], of the hidden states that predict the answer
+    tokens."""
     top_ids: Tensor
     """[N, C] int64."""
     top_logprobs: Tensor
@@ -35,8 +39,10 @@ class Batch(NamedTuple):
 def plan_batches(
     lengths: Sequence[int], max_tokens: int, num_epochs: int, seed: int
 ) -> list[list[int]]:
-    """Indices of the documents of every step. Batches have at most `max_tokens` ids, padding
-    included, and at least one document."""
+    """Return the indices of the documents of every step.
+
+    Batches have at most `max_tokens` IDs, padding included, and at least one document.
+    """
     plan: list[list[int]] = []
     for epoch in range(num_epochs):
         generator = torch.Generator().manual_seed(derive_seed(seed, epoch + 1))

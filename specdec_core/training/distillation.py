@@ -1,6 +1,7 @@
-"""Making a draft for a target, from the first word of its text to the finished folder.
+"""The job that makes a draft for a target, from the first word of its text to the finished folder.
 
-Every part can be interrupted and goes on where it was: text by chunks, training by checkpoints.
+Every part can be interrupted and continues at its last state: text by chunks, training by
+checkpoints.
 """
 
 from __future__ import annotations
@@ -30,35 +31,35 @@ from specdec_core.training.trainer import Progress, TrainConfig, Trainer
 
 _CHECKPOINT = "checkpoint.pt"
 _TEXT_FORMAT = 2
-"""1 had no user turns."""
+"""Version of the text's format. Version 1 had no user turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftJob:
-    """One draft to be made."""
+    """Settings of one draft to be made."""
 
     target_name: str
-    """As people call it."""
+    """Name of the target for people."""
     output: Path
-    """The finished folder."""
+    """Folder of the finished draft."""
     work: Path
-    """Of checkpoints."""
+    """Folder of the checkpoints."""
     text_folder: Path
-    """Of the training text, which several drafts of one target may share."""
+    """Folder of the training text, which several drafts of one target may share."""
     shape: DraftShape = field(default_factory=DraftShape)
     text: TextConfig = field(default_factory=TextConfig)
     training: TrainConfig = field(default_factory=TrainConfig)
     prompts: tuple[str, ...] = ()
-    """User turns; empty: the target makes them up."""
+    """User turns. If empty, the target makes them up."""
     excluded: tuple[str, ...] = ()
     """Texts that the training text must share no run of words with."""
     excluded_run: int = DEFAULT_RUN
     command: str = ""
-    """For the card."""
+    """Command line that the model card shows."""
 
 
 class Report(Protocol):
-    """Told how far the job is."""
+    """Receiver of the job's progress."""
 
     def text(self, done: int, total: int) -> None: ...
 
@@ -68,10 +69,10 @@ class Report(Protocol):
 def make_draft(
     job: DraftJob, target: LoadedModel, files: TargetFiles, chat: Chat, report: Report
 ) -> Progress:
-    """Write the text, train, save the folder. `files` are those of `target`.
+    """Write the text, train the draft and save its folder. `files` are those of `target`.
 
-    Raises InvalidRequestError when a folder holds work with other settings, or the text is too
-    little; ModelNotSupportedError when no draft can be made from such a target.
+    Raises InvalidRequestError if a folder holds work with other settings, or if the text is too
+    little. Raises ModelNotSupportedError if no draft can be made from such a target.
     """
     started = time.perf_counter()
     network = build_draft(files, job.shape, job.training.seed)
@@ -117,7 +118,8 @@ def _trainer(job: DraftJob, text: Text, draft: TrainableDraft) -> Trainer:
 def split_off(
     documents: Sequence[Document], num_held_out: int, num_prompts: int
 ) -> tuple[list[Document], list[Document]]:
-    """Held-out documents and the others; no prompt is in both (given ones come round again)."""
+    """Return held-out documents and the others. No prompt is in both, although given prompts
+    repeat."""
     period = num_prompts or 1 << 62
     places = sorted({document.index % period for document in documents})[:num_held_out]
     held_places = set(places)
@@ -126,7 +128,7 @@ def split_off(
 
 
 def _text_settings(job: DraftJob, target: LoadedModel) -> dict[str, Any]:
-    """Everything that the text depends on. A longer text begins with the shorter one."""
+    """Return all settings that the text depends on. A longer text begins with the shorter one."""
     settings = {**asdict(job.text), "target_digest": target.digest, "dtype": target.model.dtype}
     del settings["num_documents"]
     return {
@@ -140,7 +142,7 @@ def _text_settings(job: DraftJob, target: LoadedModel) -> dict[str, Any]:
 
 
 def _settings(job: DraftJob, target: LoadedModel) -> dict[str, Any]:
-    """Everything that the draft depends on."""
+    """Return all settings that the draft depends on."""
     return {
         "target": job.target_name,
         "text": {**_text_settings(job, target), "num_documents": job.text.num_documents},

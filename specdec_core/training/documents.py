@@ -1,8 +1,10 @@
-"""What a draft is trained on: what the target wrote, and what it thought likely at each token.
+"""Documents that a draft is trained on: the target's text and its likely IDs at each token.
 
-A document is an answer behind its prompt, or a made-up user turn behind the template's words.
-Shape legend: S ids of a document, A ids of its answer, C the target's likeliest ids that are kept.
-Documents lie in chunks, one file for each, written at once: a chunk is there or it is not.
+A document is a prompt and its answer, or the template's words and a made-up user turn. Documents
+are stored in chunks. Each chunk is one file, written atomically, so it is complete or missing.
+
+Shape legend: S IDs of a document, A IDs of its answer, C the target's most likely IDs that are
+kept.
 """
 
 from __future__ import annotations
@@ -19,21 +21,21 @@ from torch import Tensor
 from specdec_core.training.settings import write_atomically
 
 _ANSWERS, _TURNS = "answer.", "turn."
-"""Before the names of a chunk's tensors."""
+"""Prefixes of the names of a chunk's tensors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Document:
-    """A prompt, the target's answer, and the target's distribution behind every answer token."""
+    """A prompt, the target's answer, and the target's distribution for every answer token."""
 
     index: int
-    """Place in the whole text; places of dropped documents stay empty."""
+    """Position in the whole text. Positions of dropped documents stay empty."""
     ids: Tensor
     """[S] int32."""
     answer_start: int
     """ids[answer_start:] is the answer, or the turn."""
     top_ids: Tensor
-    """[A, C] int32, the likeliest first; row a is the distribution of ids[answer_start + a]."""
+    """[A, C] int32, the most likely first. Row a is the distribution of ids[answer_start + a]."""
     top_logprobs: Tensor
     """[A, C] float16."""
 
@@ -44,11 +46,11 @@ class Document:
 
 class Chunk(NamedTuple):
     documents: list[Document]
-    """Answers behind their prompts."""
+    """Answers after their prompts."""
     turns: list[Document]
     """User turns that the target made up."""
     num_excluded: int
-    """Dropped because they share a run of words with an excluded text."""
+    """Number of texts dropped because they share a run of words with an excluded text."""
 
 
 def chunk_path(folder: Path, start: int, end: int) -> Path:
@@ -70,7 +72,7 @@ def read_chunk(path: Path) -> Chunk:
 
 
 def _tensors(documents: Sequence[Document]) -> dict[str, Tensor]:
-    """Nothing of no documents."""
+    """Return the tensors of a chunk's documents; empty if there are no documents."""
     if not documents:
         return {}
     columns = {
@@ -102,9 +104,10 @@ def _documents(tensors: Mapping[str, Tensor], prefix: str) -> list[Document]:
 def most_frequent_ids(
     documents: Sequence[Document], size: int, vocab_size: int, always: frozenset[int]
 ) -> tuple[int, ...]:
-    """The `size` most frequent ids of the text, ascending; `always` among them.
+    """Return the `size` most frequent IDs of the text, ascending; `always` is among them.
 
-    Of equally frequent ones the lowest: tokenizers give low ids to frequent tokens.
+    Among equally frequent IDs, the lowest are taken, because tokenizers give low IDs to frequent
+    tokens.
     """
     counts_V = torch.zeros(vocab_size, dtype=torch.long)
     for document in documents:

@@ -1,7 +1,7 @@
-"""A draft as files: the complete folder, and the compact one that leaves out what the target has.
+"""A draft as files: a complete folder, and a compact one without the parts that the target has.
 
-A complete folder is an ordinary one of transformers, bfloat16 safetensors. A compact one lacks the
-tokenizer and every weight that is bit for bit the target's; `materialise` puts them back.
+A complete folder is an ordinary folder of transformers, with bfloat16 safetensors. A compact folder
+lacks the tokenizer and every weight that is bit for bit the target's. `materialise` puts them back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from specdec_core.training.target_files import TargetFiles
 _WEIGHTS = "model.safetensors"
 _CARD = "README.md"
 _FROM_TARGET = "from_target"
-"""In a compact file's header: JSON list of the weights that the target has."""
+"""Key in a compact file's header: a JSON list of the weights that the target has."""
 _TARGET_DIGEST = "target_weights_sha256"
 _COMPACT_FILES = ("config.json", FILE_NAME, _CARD)
 
@@ -52,7 +52,7 @@ def save_draft(
 
 
 def write_compact(draft: Path, target: TargetFiles, folder: Path) -> None:
-    """The draft of `draft` without what its target has."""
+    """Write the compact folder of the draft in `draft`, without the parts that its target has."""
     weights = load_file(draft / _WEIGHTS)
     shared = sorted(name for name in weights if _is_targets(name, weights[name], target))
     own = {name: weight for name, weight in weights.items() if name not in shared}
@@ -70,9 +70,9 @@ def write_compact(draft: Path, target: TargetFiles, folder: Path) -> None:
 
 
 def materialise(compact: Path, target: TargetFiles, folder: Path) -> None:
-    """Make the complete folder of a compact one, replacing an older one.
+    """Make the complete folder of a compact one. An older complete folder is replaced.
 
-    Raises ModelNotSupportedError when the target is not the one that the draft was made for.
+    Raises ModelNotSupportedError if the draft was made for another target.
     """
     own, header = _read_compact(compact / _WEIGHTS)
     shared = {
@@ -118,7 +118,7 @@ def _digest(weights: Iterable[Tensor]) -> str:
 
 @contextmanager
 def _replacing(folder: Path) -> Iterator[Path]:
-    """A scratch folder that takes the place of `folder` once it is complete."""
+    """Yield a scratch folder that replaces `folder` once it is complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
         ready = Path(scratch) / "ready"

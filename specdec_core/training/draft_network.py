@@ -1,8 +1,8 @@
 """The network of a draft: a small Llama, made for a target and started from its weights.
 
-A wide draft has the target's hidden size and its very embeddings, final norm and head: only its
-layers and the norm are trained. A narrow one has its own embeddings, tied to its head, begun as the
-target's in their principal directions.
+A wide draft has the target's hidden size, embeddings, final norm and head. Only its layers and the
+norm are trained. A narrow draft has its own embeddings, tied to its head. They start as the
+target's embeddings in their principal directions.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ _ROUNDING = 32
 
 
 class Initialisation(StrEnum):
-    """What of the target a draft begins with."""
+    """The part of the target's weights that a draft starts with."""
 
     LAYERS = "layers"
-    """Embeddings, final norm and whole layers; for wide drafts of targets with Llama's layers."""
+    """Embeddings, final norm and whole layers, for wide drafts of targets with Llama's layers."""
     EMBEDDINGS = "embeddings"
     RANDOM = "random"
-    """Nothing; a wide draft still shares the target's embeddings and head."""
+    """No weights. A wide draft still shares the target's embeddings and head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftShape:
-    """What kind of draft is made."""
+    """Size and initialisation of a draft."""
 
     num_layers: int = 1
     hidden_size: int | None = None
-    """None: the target's."""
+    """Hidden size. None: the target's."""
     initialise_from: Initialisation | None = None
-    """None: layers for a wide draft, embeddings for a narrow one."""
+    """Initial weights. None: layers for a wide draft, embeddings for a narrow one."""
     from_layers: tuple[int, ...] = ()
-    """The target's layers to begin with; empty: spread evenly, the first included."""
+    """The target's layers to start with. If empty, layers are spread evenly, the first included."""
     vocab_size: int | None = None
-    """Ids that the draft may propose; None: all."""
+    """Number of IDs that the draft may propose. None: all."""
 
     def __post_init__(self) -> None:
         if self.num_layers < 1:
@@ -70,9 +70,9 @@ class DraftShape:
 
 
 def build_draft(target: TargetFiles, shape: DraftShape, seed: int) -> LlamaForCausalLM:
-    """The untrained draft, float32, what is not trained marked so.
+    """Return the untrained draft in float32, with requires_grad off for frozen parameters.
 
-    Raises ModelNotSupportedError or InvalidRequestError when the target's weights do not fit.
+    Raises ModelNotSupportedError or InvalidRequestError if the target's weights do not fit.
     """
     is_wide = shape.is_wide(target.config)
     start = shape.initialisation(target.config)
@@ -169,14 +169,15 @@ def _check_layer(target: TargetFiles, prefix: str, names: set[str]) -> None:
 
 
 def spread_evenly(num_layers: int, count: int) -> tuple[int, ...]:
-    """`count` of `num_layers` layers, the first and, of several, the last included."""
+    """Return `count` of `num_layers` layers: the first and, if `count` is above 1, the last
+    included."""
     if count > num_layers:
         raise InvalidRequestError(f"the target has only {num_layers} layers to begin with")
     return tuple(round(i * (num_layers - 1) / max(count - 1, 1)) for i in range(count))
 
 
 def principal_part(embeddings_VH: Tensor, size: int) -> Tensor:
-    """The embeddings in their `size` directions of greatest variation, [V, size]."""
+    """Return the embeddings in their `size` directions of greatest variation, [V, size]."""
     if size > embeddings_VH.shape[1]:
         raise InvalidRequestError(
             f"hidden_size must be at most the target's {embeddings_VH.shape[1]}, got {size}"

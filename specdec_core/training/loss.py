@@ -1,8 +1,8 @@
-"""How far a draft's distribution is from its target's, where the target's likeliest ids are known.
+"""Distance of a draft's distribution from its target's, if the target's most likely IDs are known.
 
-Letters: p target, q draft. Shape legend: N tokens, C candidates (the target's likeliest ids), R ids
-that the draft may propose. Candidates that it may not are in no column: what the target gives them
-is left out of p, and the rest is scaled to sum to 1.
+Letters: p target, q draft. Shape legend: N tokens, C candidates (the target's most likely IDs), R
+IDs that the draft may propose. Candidates that the draft may not propose have no column. Their mass
+is left out of p, and the rest of p is scaled to sum to 1.
 """
 
 from __future__ import annotations
@@ -15,31 +15,37 @@ from torch import Tensor
 from torch.nn import functional
 
 _LEAST = 1e-6
-"""Masses below it count as it: their logarithms would drown all others."""
+"""Minimum mass. Smaller masses are raised to it, because their logarithms would dominate all
+others."""
 
 
 class Loss(StrEnum):
     KL = "kl"
-    """Forward KL divergence: of p, known at the candidates and as one mass beyond them, from q."""
+    """Forward KL divergence of p from q. p is known at the candidates, and as one mass beyond
+    them."""
     HARD = "hard"
     """Cross-entropy of the target's own choice."""
 
 
 class Teacher(NamedTuple):
-    """What the target thinks, in the draft's columns."""
+    """The target's distribution in the draft's columns."""
 
     columns: Tensor
-    """[N, C] int64; anything where there is none."""
+    """[N, C] int64. The value is arbitrary for candidates without a column."""
     p: Tensor
-    """[N, C]: of candidates that have a column, scaled; 0 of others."""
+    """[N, C]: scaled probability of candidates that have a column, and 0 of others."""
     listed_mass: Tensor
-    """[N, 1]: what the target gives the ids that have a column."""
+    """[N, 1]: mass that the target gives the IDs that have a column."""
     is_first_listed: Tensor
     """[N]: whether the target's own choice has a column."""
 
 
 def teach(top_ids_NC: Tensor, top_logprobs_NC: Tensor, column_V: Tensor | None) -> Teacher:
-    """`column_V` gives the column of an id, -1 where it has none; None: the id itself."""
+    """Return the target's distribution in the draft's columns.
+
+    `column_V` gives the column of an ID, or -1 if it has none. If `column_V` is None, the column is
+    the ID itself.
+    """
     columns_NC = top_ids_NC if column_V is None else column_V[top_ids_NC]
     is_listed_NC = columns_NC >= 0
     p_NC = top_logprobs_NC.exp()
@@ -50,7 +56,7 @@ def teach(top_ids_NC: Tensor, top_logprobs_NC: Tensor, column_V: Tensor | None) 
 
 
 def draft_loss(kind: Loss, logits_NR: Tensor, teacher: Teacher) -> Tensor:
-    """The mean over all tokens that teach anything."""
+    """Return the mean loss over all tokens that teach anything."""
     if kind is Loss.HARD:
         hard_N = functional.cross_entropy(
             logits_NR.float(), teacher.columns[:, 0], reduction="none"
@@ -76,10 +82,10 @@ def _mean(loss_N: Tensor, counts_N: Tensor) -> Tensor:
 
 
 def overlap(logits_NR: Tensor, teacher: Teacher) -> Tensor:
-    """A lower bound of sum_v min(p, q) for every token, [N]: the mass on which both agree.
+    """Return a lower bound of sum_v min(p, q) for every token, [N]: the mass on which both agree.
 
-    It is 1 - d for the total variation d. Coupled sampling accepts at least (1 - d) / (1 + d) of
-    the tokens drafted at temperature 1.
+    The sum is 1 - d for the total variation d. Coupled sampling accepts at least (1 - d) / (1 + d)
+    of the tokens drafted at temperature 1.
     """
     q_NC = logits_NR.float().softmax(dim=-1).gather(1, teacher.columns)
     return torch.minimum(q_NC, teacher.p * teacher.listed_mass).sum(dim=-1)

@@ -1,4 +1,4 @@
-"""The card of a draft: README.md with everything needed to make it again."""
+"""The model card of a draft: README.md with everything needed to make the draft again."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Training: {num_steps} steps, last loss {loss:.4f}, {seconds:.0f} s in the last s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardFacts:
-    """What a card tells besides the settings."""
+    """Facts that a card reports, and the settings."""
 
     target_name: str
     command: str

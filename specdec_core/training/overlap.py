@@ -1,4 +1,5 @@
-"""Keeps texts out of the training text: whoever shares a run of words with one is dropped."""
+"""Filter of the training text: a text that shares a run of words with an excluded one is
+dropped."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ _WORD = re.compile(r"\w+")
 
 
 class OverlapFilter:
-    """Finds runs of `run` words, or of a whole excluded text that is shorter."""
+    """Finds runs of `run` words. A shorter excluded text is searched for as a whole."""
 
     def __init__(self, excluded: Iterable[str], run: int = DEFAULT_RUN) -> None:
         self._runs: dict[int, set[tuple[str, ...]]] = {}
@@ -21,7 +22,7 @@ class OverlapFilter:
                 self._runs.setdefault(length, set()).update(_runs_of(words, length))
 
     def overlaps(self, text: str) -> bool:
-        """Whether `text` has a run of words in common with an excluded one."""
+        """Return whether `text` has a run of words in common with an excluded one."""
         words = _words(text)
         return any(
             candidate in runs
@@ -31,7 +32,7 @@ class OverlapFilter:
 
 
 def _words(text: str) -> list[str]:
-    """Lower-case words: punctuation, case and spacing make no other text."""
+    """Return lower-case words. Texts that differ in punctuation, case or spacing are the same."""
     return _WORD.findall(text.lower())
 
 

@@ -1,4 +1,4 @@
-"""What a folder of work was made with, so that only the same work goes on in it."""
+"""Settings recorded in a work folder, so that only work with the same settings continues there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def claim_folder(folder: Path, settings: dict[str, Any]) -> None:
 
 
 def write_atomically(file: Path, content: bytes) -> None:
-    """Whoever reads `file` finds the old content or the new, whenever this process dies."""
+    """Write `file` so that a reader finds the old or the new content, whenever this process
+    dies."""
     scratch = file.with_name(f".{file.name}.new")
     scratch.write_bytes(content)
     scratch.replace(file)

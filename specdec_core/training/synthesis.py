@@ -1,7 +1,7 @@
 """The training text, written by the target itself: user turns, then its answers to them.
 
-A document is a function of the settings and its index, so chunks that are lost are written again as
-they were.
+A document is a function of the settings and its index. So chunks that are lost are written again
+with the same content.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Report = Callable[[int, int], None]
 
 
 Candidates = tuple[tuple[int, float], ...]
-"""(id, log-probability) pairs, the likeliest first."""
+"""Pairs (id, log-probability), the most likely first."""
 
 
 class Chat(Protocol):
@@ -45,13 +45,13 @@ class Chat(Protocol):
 
     @property
     def user_end_ids(self) -> frozenset[int]:
-        """What ends a user turn."""
+        """Token IDs that end a user turn."""
         ...
 
     def encode_part(self, text: str) -> tuple[int, ...]: ...
 
     def encode_user(self, text: str) -> tuple[int, ...]:
-        """A conversation whose user has said `text`, up to the first word of the answer."""
+        """Return a conversation whose user has said `text`, up to the first word of the answer."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str: ...
@@ -59,21 +59,21 @@ class Chat(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextConfig:
-    """How the training text is made."""
+    """Settings of the training text."""
 
     num_documents: int = 2048
-    """Before any is dropped."""
+    """Number of documents before any is dropped."""
     max_user_tokens: int = 128
     max_prompt_tokens: int = 512
-    """Longer prompts are dropped."""
+    """Maximum length of a prompt, in tokens. Longer prompts are dropped."""
     max_answer_tokens: int = 256
     user_temperature: float = 1.0
     temperatures: tuple[float, ...] = (0.0, 1.0)
-    """Of the answers, in turn."""
+    """Temperatures of the answers, used in turn."""
     openers: tuple[str, ...] = ("",)
-    """How user turns begin, in turn: the target goes on from there."""
+    """Beginnings of user turns, used in turn. The target continues from there."""
     num_candidates: int = 16
-    """Of the target's likeliest ids that are kept at every token (C)."""
+    """Number of the target's most likely IDs that are kept at every token (C)."""
     batch_size: int = 32
     seed: int = 0
 
@@ -91,20 +91,20 @@ class TextConfig:
 
     @property
     def max_document_tokens(self) -> int:
-        """Of a document, or of a user turn with what stands before it."""
+        """Maximum tokens of a document, or of a user turn with the text before it."""
         return self.max_prompt_tokens + max(self.max_answer_tokens, self.max_user_tokens)
 
 
 class Text(NamedTuple):
     documents: list[Document]
-    """Answers behind their prompts."""
+    """Answers after their prompts."""
     turns: list[Document]
     """User turns that the target made up."""
     num_excluded: int
 
 
 class _Emitted:
-    """What a request led to so far."""
+    """Output of a request so far."""
 
     def __init__(self) -> None:
         self.ids: list[int] = []
@@ -112,7 +112,7 @@ class _Emitted:
 
 
 class Writer:
-    """Lets a target write documents. Synchronous; owns no model."""
+    """Makes a target write documents. Synchronous; owns no model."""
 
     def __init__(
         self,
@@ -131,7 +131,8 @@ class Writer:
         self._prompts = prompts
 
     def write(self, folder: Path, report: Report) -> Text:
-        """Every document of the text; those whose chunk lies in `folder` are read from there."""
+        """Return every document of the text. A chunk that is stored in `folder` is read from
+        there."""
         folder.mkdir(parents=True, exist_ok=True)
         total, text = self._config.num_documents, Text([], [], 0)
         for start in range(0, total, _CHUNK_SIZE):
@@ -165,7 +166,7 @@ class Writer:
         return self._chat.decode(document.ids[document.answer_start :].tolist())
 
     def _user_turns(self, indices: Sequence[int]) -> dict[int, Document]:
-        """What the target makes up; nothing where prompts are given."""
+        """Return the user turns that the target makes up; none if prompts are given."""
         if self._prompts:
             return {}
         requests = {i: self._user_request(i, self._opener(i)) for i in indices}
@@ -177,7 +178,7 @@ class Writer:
     def _user_texts(
         self, indices: Sequence[int], written: Mapping[int, Document]
     ) -> dict[int, str]:
-        """Given prompts in turn, or the words of the turns; empty ones are left out."""
+        """Return given prompts in turn, or the words of the turns. Empty turns are left out."""
         if self._prompts:
             return {i: self._prompts[i % len(self._prompts)] for i in indices}
         texts = {i: self._words(turn) for i, turn in written.items()}
@@ -229,7 +230,7 @@ class Writer:
         requests: Mapping[int, Request],
         report_done: Callable[[int], None] = lambda done: None,
     ) -> dict[int, Document]:
-        """By index; the end id is among the ids."""
+        """Return the document of each index. The end ID is among the document's IDs."""
         size = self._config.batch_size
         engine = Engine(
             self._target,

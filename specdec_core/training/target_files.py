@@ -32,15 +32,16 @@ _TEXT_FILES = (
 
 @dataclass(frozen=True, slots=True)
 class TargetFiles:
-    """Names of weights are those that the Llama family shares."""
+    """A target's folder, configuration and weight files. Weights have the Llama family's names."""
 
     folder: Path
     config: PreTrainedConfig
     files: dict[str, Path]
-    """By name of the weight."""
+    """File of each weight, by the weight's name."""
 
     def weight(self, name: str) -> Tensor:
-        """One weight, float32. Raises ModelNotSupportedError when the target has none so named."""
+        """Return one weight in float32. Raises ModelNotSupportedError if the target has no such
+        weight."""
         if name not in self.files:
             raise ModelNotSupportedError(
                 f"{self.folder} has no weight {name}: a draft cannot be made from a "
@@ -54,14 +55,15 @@ class TargetFiles:
         return {name.removeprefix(prefix) for name in self.files if name.startswith(prefix)}
 
     def copy_text_files(self, folder: Path) -> None:
-        """Tokenizer, chat template and end ids: a draft has its target's."""
+        """Copy tokenizer, chat template and end IDs, because a draft has those of its target."""
         for pattern in _TEXT_FILES:
             for file in self.folder.glob(pattern):
                 shutil.copyfile(file, folder / file.name)
 
 
 def open_target(path_or_id: str, revision: str | None = None) -> TargetFiles:
-    """Raises ModelNotSupportedError for a folder without configuration or weights."""
+    """Open a target. Raises ModelNotSupportedError for a folder without configuration or
+    weights."""
     folder = local_folder(path_or_id, revision)
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)

@@ -1,6 +1,6 @@
-"""A draft network as it is trained: hidden states where answers are predicted, its own columns.
+"""A draft network in training: hidden states that predict answers, and columns of its own.
 
-Shape legend: B documents, S ids, N answer tokens, H hidden size, R ids that may be proposed, V all.
+Shape legend: B documents, S IDs, N answer tokens, H hidden size, R IDs that may be proposed, V all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from specdec_core.training.loss import Teacher, teach
 
 
 class TrainableDraft:
-    """Owns nothing of the network; with `vocab_ids` only those ids have a column."""
+    """View of a network for training; owns nothing of it. With `vocab_ids` only those IDs have a
+    column."""
 
     def __init__(self, network: LlamaForCausalLM, vocab_ids: Sequence[int] | None) -> None:
         self.network = network
@@ -40,7 +41,7 @@ class TrainableDraft:
         return {name: p for name, p in self.network.named_parameters() if p.requires_grad}
 
     def logits(self, batch: Batch) -> Tensor:
-        """[N, R]: the draft's opinion of every answer token."""
+        """Return the draft's logits for every answer token, [N, R]."""
         hidden_BSH = self.network.model(input_ids=batch.ids, use_cache=False).last_hidden_state
         hidden_NH = hidden_BSH.flatten(0, 1)[batch.places]
         head_RH = self._frozen_head_RH

@@ -1,8 +1,8 @@
 """The training of a draft: steps, schedule, checkpoints, held-out acceptance.
 
-Nothing here draws a random number: weights begin as the seed says, and the order of documents is a
-function of seed and step. So parameters, optimiser and step are the whole state, and a run that is
-continued from a checkpoint ends with the very weights of one that was never interrupted.
+Nothing here draws a random number. The seed decides the initial weights, and seed and step decide
+the order of documents. So parameters, optimiser and step are the whole state. A run that continues
+from a checkpoint ends with the very weights of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from specdec_core.training.trainable_draft import TrainableDraft
 
 _BETAS = (0.9, 0.95)
 _AVERAGED_STEPS = 50
-"""The reported loss is the mean of so many steps."""
+"""Number of steps whose mean loss is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """How a draft is trained."""
+    """Settings of a draft's training."""
 
     num_epochs: int = 4
     batch_tokens: int = 4096
-    """Most ids of a step, padding included."""
+    """Maximum IDs of a step, padding included."""
     learning_rate: float = 2e-3
-    """The highest, after warm-up; it then falls to 0 along a cosine."""
+    """Maximum learning rate, after warm-up. It then falls to 0 along a cosine."""
     warmup_fraction: float = 0.05
     weight_decay: float = 0.0
     clip_norm: float = 1.0
     loss: Loss = Loss.KL
     mixed_precision: bool = False
-    """bfloat16 arithmetic where it is safe; the weights that are trained stay float32."""
+    """Whether to use bfloat16 arithmetic where it is safe. The weights that are trained stay
+    float32."""
     checkpoint_every: int = 200
-    """Steps."""
+    """Steps between two checkpoints."""
     evaluate_every: int = 200
     num_held_out: int = 32
-    """Documents that are measured on and never trained on."""
+    """Number of documents that are measured on and never trained on."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -67,21 +68,21 @@ class TrainConfig:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a training stands."""
+    """State of a training."""
 
     step: int
     num_steps: int
     loss: float
-    """Mean of the last steps."""
+    """Mean loss of the last steps."""
     held_out: HeldOutAcceptance | None
-    """As measured last."""
+    """Acceptance as measured last."""
 
 
 Report = Callable[[Progress], None]
 
 
 class Trainer:
-    """Trains one draft on one text. The network is changed in place."""
+    """Trains one draft on one text. Changes the network in place."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Trainer:
         checkpoint: Path,
     ) -> None:
         self.losses: list[float] = []
-        """Of every step."""
+        """Loss of every step."""
         self._draft = draft
         self._documents = documents
         self._held_out = held_out
@@ -108,7 +109,7 @@ class Trainer:
         return len(self._plan)
 
     def run(self, report: Report) -> Progress:
-        """Train to the end, from the checkpoint where there is one."""
+        """Train to the end, from the checkpoint if there is one."""
         self._restore()
         progress = self._progress(measure=True)
         report(progress)
@@ -151,7 +152,7 @@ class Trainer:
 
     @torch.inference_mode()
     def measure(self) -> HeldOutAcceptance:
-        """Acceptance on the held-out documents."""
+        """Return the acceptance on the held-out documents."""
         agrees_N: list[Tensor] = []
         overlap_N: list[Tensor] = []
         for batch in self._held_out_batches():
@@ -194,7 +195,7 @@ class Trainer:
 
 
 def learning_rate_factor(step: int, num_steps: int, warmup_fraction: float) -> float:
-    """Rises in a line, then falls along a cosine, to just above 0 in the last step."""
+    """Return a factor that rises in a line, then falls along a cosine to just above 0."""
     num_warmup = int(num_steps * warmup_fraction)
     if step < num_warmup:
         return (step + 1) / num_warmup
@@ -203,7 +204,7 @@ def learning_rate_factor(step: int, num_steps: int, warmup_fraction: float) -> f
 
 
 def _optimizer(parameters: Sequence[Tensor], config: TrainConfig) -> torch.optim.AdamW:
-    """Norms are not decayed."""
+    """Make the optimiser. Norms are not decayed."""
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},

@@ -19,8 +19,11 @@ Forward = Callable[[Sequence[Piece]], Tensor]
 
 
 def check_cache_use(name: str, kv: PagedKV, forward: Forward) -> None:
-    """Run two tokens through `forward`. Raises ModelNotSupportedError, which names the model
-    `name`, unless it writes the keys and values of every layer to `kv` and reads them there."""
+    """Run two tokens through `forward` and check that every layer uses `kv`.
+
+    Raises ModelNotSupportedError, which names the model `name`, unless every layer writes its keys
+    and values to `kv` and reads them there.
+    """
     slot = kv.allocate()
     kv.extend({slot: 2})
     first_place = kv.block_table(slot)[0] * kv.block_size

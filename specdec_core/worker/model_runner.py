@@ -1,6 +1,7 @@
 """A causal LM as a CachedModel: passes over paged keys and values.
 
-The forward itself is a Decoder: ours for models of Llama's shape, else that of transformers.
+The forward itself is a Decoder: our own for models of Llama's shape, otherwise that of
+transformers.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from specdec_core.worker.cuda_graphs.recorder import Recorder
 
 
 class _Fixed(NamedTuple):
-    """What runs in fixed shapes."""
+    """Parts that run in fixed shapes."""
 
     passes: CudaGraphRunner
     loop: DraftLoop
@@ -57,9 +58,9 @@ class _Fixed(NamedTuple):
 class ModelRunner:
     """A transformers model over paged KV slots; implements CachedModel.
 
-    The forward is flat and ragged: the fed tokens of all rows on one axis, each with its own
-    position, so that the linears see exactly those rows and there is no padding. Prefill, catch-up
-    and verification are rows of one call. Not thread-safe; one caller.
+    The forward is flat and ragged. The fed tokens of all rows are on one axis, each with its own
+    position, so the linears see exactly those rows and no padding. Prefill, catch-up and
+    verification are rows of one call. Not thread-safe; one caller.
     """
 
     def __init__(
@@ -75,11 +76,12 @@ class ModelRunner:
         block_attention: BlockAttention | None = None,
         max_choices: int = DEFAULT_MAX_CHOICES,
     ) -> None:
-        """Adapt `model`, which stays usable by others; `vocab_size` is the tokenizer's range.
+        """Adapt `model`, which other code may still use. `vocab_size` is the tokenizer's range.
 
-        With a recorder passes of a few tokens a row run in fixed shapes, and rounds of a draft as a
-        whole; logits of `max_choices` tokens have memory there. With `block_attention` no keys are
-        gathered. Raises ModelNotSupportedError when the model cannot run over KV slots.
+        With a recorder, passes of a few tokens per row run in fixed shapes, and a draft's round
+        runs as a whole. The fixed shapes have memory for the logits of `max_choices` tokens. With
+        `block_attention` no keys are gathered. Raises ModelNotSupportedError when the model cannot
+        run over KV slots.
         """
         self._class_table: ClassTable | None = None
         config = model.config
@@ -116,12 +118,13 @@ class ModelRunner:
 
     @property
     def class_table(self) -> ClassTable | None:
-        """The sizes that exact numerics keeps to; None in fast numerics."""
+        """Sizes that exact numerics uses; None in fast numerics."""
         return self._class_table
 
     @class_table.setter
     def class_table(self, table: ClassTable | None) -> None:
-        """What was recorded before ran through other linears and in other shapes."""
+        """Set the table and drop all recordings. They ran through other linears and in other
+        shapes."""
         self._class_table = table
         if self._fixed is not None:
             self._fixed.passes.forget()
@@ -130,7 +133,7 @@ class ModelRunner:
 
     @property
     def numerics(self) -> Numerics:
-        """What this model keeps: exact with a class table, else fast."""
+        """Numerics of this model: exact with a class table, otherwise fast."""
         return Numerics.FAST if self.class_table is None else Numerics.EXACT
 
     @property
@@ -187,8 +190,8 @@ class ModelRunner:
 
     @torch.inference_mode()
     def score(self, feeds: Sequence[Feed]) -> Tensor:
-        """See CachedModel. Feeds beyond `max_tokens_per_pass` take several
-        passes. A pass that raises leaves every slot as it was."""
+        """See CachedModel. Feeds beyond `max_tokens_per_pass` take several passes. A pass that
+        raises leaves every slot as it was."""
         starts = self._make_room(feeds)
         try:
             passes = split_into_passes(
@@ -217,7 +220,7 @@ class ModelRunner:
 
     @contextmanager
     def eager(self) -> Iterator[None]:
-        """Within it nothing is recorded nor replayed: hooks of modules see every pass."""
+        """Context manager without recording and replay, so that hooks of modules see every pass."""
         fixed, self._fixed = self._fixed, None
         try:
             yield
@@ -241,7 +244,7 @@ class ModelRunner:
         return _Fixed(passes, DraftLoop(passes, self._kv, self.vocab_size))
 
     def _make_room(self, feeds: Sequence[Feed]) -> list[int]:
-        """Extend every slot by its feed; returns where each feed starts."""
+        """Extend every slot by its feed and return where each feed starts."""
         starts = [self._kv.cached_len(feed.slot) for feed in feeds]
         counts = {feed.slot: len(feed.tokens) for feed in feeds}
         assert len(counts) == len(feeds), "a slot is fed once per call"
@@ -252,7 +255,7 @@ class ModelRunner:
         return starts
 
     def _forward(self, pieces: Sequence[Piece]) -> Tensor:
-        """One pass; logits of the wanted tokens, [N, V]."""
+        """Run one pass and return the logits of the wanted tokens, [N, V]."""
         if self._fixed is not None:
             logits = self._fixed.passes.run(pieces)
             if logits is not None:
@@ -263,25 +266,26 @@ class ModelRunner:
         return self.run_pass(plan, RaggedPass(plan, self._kv, self.kernels))
 
     def plan(self, pieces: Sequence[Piece], kv: KVBlocks) -> AttentionMetadata:
-        """One pass over the blocks of `kv`."""
+        """Return the metadata of one pass over the blocks of `kv`."""
         if self.kernels is not None:
             return plan_native_pass(pieces, kv)
         return plan_pass(pieces, kv, self.num_query_groups, self.attention)
 
     def run_over_blocks(self, pieces: Sequence[Piece], kv: BlockCache) -> Tensor:
-        """One pass of any lengths whose attention reads the blocks of `kv` where they lie."""
+        """Run one pass of any lengths. Its attention reads the blocks of `kv` in place."""
         assert self.block_attention is not None
         plan = plan_native_pass(pieces, kv)
         rows = plan_block_rows(plan, self.device)
         return self.run_pass(plan, BlockPass(plan, rows, kv, self.block_attention))
 
     def run_pass(self, plan: AttentionMetadata, ragged_pass: AttentionPass) -> Tensor:
-        """One forward pass with the attention of `ragged_pass`; the wanted logits, [N, V]."""
+        """Run one forward pass with the attention of `ragged_pass`; return the wanted logits, [N,
+        V]."""
         return self._decoder.decode(plan, ragged_pass)
 
     @torch.inference_mode()
     def _probe(self) -> None:
-        """Check the path that passes take; what is recorded of it later computes the same."""
+        """Check the cache use of eager passes. Recorded passes compute the same."""
         with self.eager():
             check_cache_use(type(self._model).__name__, self._kv, self._forward)
 
@@ -298,6 +302,6 @@ def kv_shape(config: PreTrainedConfig, dtype: torch.dtype, device: torch.device)
 
 
 def num_kv_heads(config: PreTrainedConfig) -> int:
-    """Models without grouped queries may not say."""
+    """Return the number of KV heads. Models without grouped queries may not state it."""
     heads: int = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     return heads

@@ -1,8 +1,9 @@
 """A replica: runs leases over one model and owns what the model caches.
 
-It allocates slots itself, in lease order, and knows for each which ids its KV came from. It never
-decides what is committed: it answers, and the pool commits. All its state can be rebuilt from ids.
-What sequences share of their beginnings is its own matter: the pool counts as if nothing were.
+It allocates slots itself, in lease order, and knows for each the IDs that its KV came from. It
+never decides which tokens are committed. It answers, and the scheduler commits. All its state can
+be rebuilt from IDs. Only the replica tracks shared prefixes; the scheduler counts blocks without
+sharing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from specdec_core.sampling.sampler import NO_CHOICE
 from specdec_core.worker.round import RoundInput, propose, score_and_verify
 from specdec_core.worker.verification import Verdict
 
-_TARGET, _OK = Role.TARGET, RowStatus.OK  # to name a member takes as long as a call
+_TARGET, _OK = Role.TARGET, RowStatus.OK  # naming a member takes as long as a call
 _GRAMMAR_WAIT_S = 0.004
 """Seconds that a pass waits for the grammars of its rows, while other rows could run."""
 _GRAMMAR_WAIT_ALONE_S = 0.02
@@ -41,7 +42,7 @@ _GRAMMAR_WAIT_ALONE_S = 0.02
 
 @dataclass(eq=False, slots=True)
 class _CachedSequence:
-    """One slot, and the ids that its KV came from."""
+    """One slot, and the IDs that its KV came from."""
 
     slot: int
     rules: SamplingRules
@@ -49,7 +50,7 @@ class _CachedSequence:
     prefix_hashes: array[int] = field(default_factory=lambda: array("Q", [EMPTY_HASH]))
     """prefix_hashes[i] is the hash of ids[:i]."""
     num_found: int = 0
-    """Prompt tokens of its last row that the prefix cache had."""
+    """Prompt tokens of the last row that were found in the prefix cache."""
 
     def truncate(self, length: int) -> None:
         del self.ids[length:]
@@ -61,7 +62,7 @@ class _CachedSequence:
 
 
 _ReadyRow = tuple[LeaseRow, _CachedSequence]
-"""Truncated to its base_len, and with room for what it feeds."""
+"""A row and its sequence, truncated to base_len, with room for the tokens that it feeds."""
 
 
 class Replica:
@@ -74,7 +75,7 @@ class Replica:
         self._block_size = model.block_size
         self._cache = model.prefix_cache
         if self._cache is not None:
-            self._cache.withdraw_all()  # a replica starts with nothing, whoever used the model
+            self._cache.withdraw_all()  # a replica starts empty, even if another one used the model
         self._role = role
         self._grammars = grammars
         self._sequences: dict[int, _CachedSequence] = {}
@@ -95,18 +96,20 @@ class Replica:
         )
 
     def free(self, sequence_ids: Iterable[int]) -> None:
-        """Forget sequences; unknown ids are ignored (the lease that named them may have missed)."""
+        """Forget sequences. Unknown IDs are ignored, because the lease that named them may have
+        missed."""
         for sequence_id in sequence_ids:
             cached = self._sequences.pop(sequence_id, None)
             if cached is not None:
                 self._model.free(cached.slot)
 
     def reset(self) -> None:
-        """Forget every sequence. What was computed of them is still found by its ids."""
+        """Forget every sequence. The prefix cache still finds their computed blocks by their
+        IDs."""
         self.free(list(self._sequences))
 
     def execute(self, lease: GroupLease) -> GroupResult:
-        """Run the rows that can run in one pass; answer for every row, in order."""
+        """Run in one pass all rows that can run, and return an answer for every row, in order."""
         assert lease.role is self._role, f"a {lease.role} lease reached a {self._role} replica"
         started, recording_s = time.perf_counter(), self._model.recording_s
         found = [self._truncated(row) for row in lease.rows]
@@ -135,7 +138,8 @@ class Replica:
         )
 
     def _truncated(self, row: LeaseRow) -> _CachedSequence | RowResult:
-        """The slot at base_len: the only rollback there is. A KV_MISS where it lacks that."""
+        """Return the row's sequence, rolled back to base_len. This is the only place that rolls
+        back before a pass. Return a KV_MISS if the slot lacks those IDs."""
         cached = self._sequences.get(row.sequence_id) or self._begun(row)
         if isinstance(cached, RowResult):
             return cached
@@ -154,7 +158,7 @@ class Replica:
         return cached
 
     def _begun(self, row: LeaseRow) -> _CachedSequence | RowResult:
-        """A slot for a sequence that has none."""
+        """Allocate a slot for a sequence that has none."""
         if row.base_len > 0 or row.rules is None:
             return _miss(row, 0)
         try:
@@ -167,9 +171,11 @@ class Replica:
     def _prepared(
         self, rows: Sequence[LeaseRow], found: list[_CachedSequence | RowResult]
     ) -> Iterable[tuple[LeaseRow, _CachedSequence | RowResult]]:
-        """The rows; NOT_READY for each whose grammar has yet to be computed for its next token.
+        """Return the rows, with NOT_READY for each row whose grammar is not computed for its next
+        token.
 
-        A draft proposes nothing for such a row, and the positions behind the first end a proposal.
+        A draft proposes nothing for such a row. If the grammar is not ready at a later position,
+        the proposal ends there.
         """
         if self._role is _TARGET:
             waiting = [
@@ -186,14 +192,14 @@ class Replica:
         return zip(rows, found, strict=True)
 
     def _new_blocks(self, row: LeaseRow) -> int:
-        """Blocks the row takes beyond those that its base_len positions hold."""
+        """Return the blocks that the row takes in addition to those of its base_len positions."""
         drafted = len(row.proposal) if self._role is _TARGET else max(row.num_choices - 1, 0)
         base_len, size = row.base_len, self._block_size
         return -(-(base_len + len(row.new_ids) + drafted) // size) - -(-base_len // size)
 
     def _run(self, rows: list[_ReadyRow], min_confidence: float) -> dict[int, RowResult]:
-        """Rows that choose nothing are waited for as those that do: the pool sends the next part of
-        a prompt when this one is done, and `seconds` are those of this lease."""
+        """Run the rows and wait even if none samples a token. The scheduler sends the next part of
+        a prompt when this one is done, and `seconds` must be those of this lease."""
         answers = self._pass(rows, min_confidence)
         if not any([row.num_choices for row, _ in rows]):
             self._model.wait()
@@ -224,10 +230,10 @@ class Replica:
         )
 
     def _adopt(self, row: LeaseRow, cached: _CachedSequence) -> None:
-        """Cache what other sequences have left of the row's new ids, in whole blocks.
+        """Reuse whole blocks that other sequences cached for the row's new IDs.
 
-        The last one is fed all the same where the row chooses: its logits are not kept. A row that
-        scores its prompt needs the logits of all.
+        A row that samples still feeds its last token, because cached blocks hold no logits. A row
+        that scores its prompt needs the logits of all tokens.
         """
         assert self._cache is not None
         if row.num_scored:
@@ -241,7 +247,7 @@ class Replica:
         cached.extend(ids[len(cached.ids) : adopted])
 
     def _count(self, row: LeaseRow, cached: _CachedSequence) -> None:
-        """What there was of the row's part of the prompt."""
+        """Count the prompt tokens of the row, and those found in the prefix cache."""
         prompt_len, base_len = cached.rules.prompt_len, row.base_len
         if base_len >= prompt_len:
             cached.num_found = 0
@@ -256,7 +262,7 @@ class Replica:
             return self._failed(row, cached)
         cached_len = self._keep(row, cached, tokens[:num_accepted])
         size = self._block_size
-        if cached_len // size > row.base_len // size:  # what was full before is published
+        if cached_len // size > row.base_len // size:  # the others are published
             self._publish(cached, cached_len)
         return RowResult(
             row.sequence_id,
@@ -273,11 +279,11 @@ class Replica:
         self, row: LeaseRow, cached: _CachedSequence, tokens: tuple[int, ...]
     ) -> RowResult:
         cached_len = self._keep(row, cached, tokens[: max(row.num_choices - 1, 0)])
-        self._publish(cached, row.end_len)  # most of what is only drafted is soon rolled back
+        self._publish(cached, row.end_len)  # most drafted tokens are soon rolled back
         return RowResult(row.sequence_id, _OK, cached_len, tokens)
 
     def _keep(self, row: LeaseRow, cached: _CachedSequence, drafted: tuple[int, ...]) -> int:
-        """Record the ids whose KV the pass has left in the slot; how many there are."""
+        """Record the IDs whose KV the pass has left in the slot; return their number."""
         fed = row.fed_behind(len(cached.ids))
         cached.extend(fed + drafted if drafted else fed)
         cached_len = len(cached.ids)
@@ -294,7 +300,7 @@ class Replica:
         if why is None and bans_every_id(cached.rules, history, self._model.vocab_size):
             why = _NO_ID_LEFT
         if self._cache is not None and why is None:
-            self._cache.withdraw(cached.slot)  # a NaN in there would fail whoever begins alike
+            self._cache.withdraw(cached.slot)  # a NaN would fail all with this prefix
         self.free([row.sequence_id])
         if why is not None:
             return _failure(row, why, RowStatus.INVALID)
@@ -308,7 +314,7 @@ _NO_ID_LEFT = (
 
 
 def _is_prepared(row: LeaseRow, cached: _CachedSequence | RowResult, timeout_s: float) -> bool:
-    """Return whether the row's next token can be chosen; wait for it at most `timeout_s`."""
+    """Return True if the row's next token can be chosen. Wait for it at most `timeout_s`."""
     if not row.num_choices or isinstance(cached, RowResult) or cached.rules.grammar is None:
         return True
     ids = (*cached.ids, *row.new_ids)

@@ -1,8 +1,8 @@
 """The two halves of a speculative round, shared by every algorithm on the in-place cache.
 
-Invariant (the cached-prefix rule, algorithm.md section 4): before a turn each model caches a prefix
-of at most N - 1 of a sequence's N committed tokens, and whatever follows the prefix is fed on the
-model's next turn. So prefill, an ordinary round, a rejection, a full acceptance and recovery on
+Invariant (the cached-prefix rule, algorithm.md section 4): before a round, each model caches a
+prefix of at most N - 1 of a sequence's N committed tokens. The model's next round feeds all tokens
+after the prefix. So prefill, an ordinary round, a rejection, a full acceptance and recovery on
 another replica are one code path: catch up, score, roll back.
 """
 
@@ -36,43 +36,43 @@ class RoundInput(NamedTuple):
 
     slot: int
     new_ids: Sequence[int]
-    """Committed tokens behind the cached prefix; the pending token is the last of them."""
+    """Committed tokens after the cached prefix. The last of them is the pending token."""
     proposal: Sequence[int]
     """Target: drafted tokens to check."""
     num_choices: int
-    """Target: K + 1. Draft: K. 0 catches up and chooses nothing."""
+    """Number of tokens to sample: K + 1 for a target, K for a draft, 0 to catch up only."""
     rules: SamplingRules
     history: tuple[int, ...] = ()
-    """All N committed tokens, `new_ids` included; may be left out for rules that need no history.
-    """
+    """All N committed tokens, `new_ids` included. May be empty for rules that need no history."""
     num_scored: int = 0
-    """Target: log-probabilities are reported of so many of new_ids[1:], from the first of them."""
+    """For a target, the number of tokens of new_ids[1:], from the first on, whose log-probabilities
+    are reported."""
 
 
 def propose(
     draft: ScoringModel, turns: Sequence[RoundInput], min_confidence: float = 0.0
 ) -> list[tuple[int, ...]]:
-    """Draft num_choices tokens a turn, by the target's own rule: same seed, same positions.
+    """Draft num_choices tokens per sequence by the target's own rule: same seed, same positions.
 
     A proposal ends before a token that the draft gives a probability below `min_confidence`, or
     where nothing can be chosen. Afterwards a slot caches its N committed tokens and all drafted
-    ones, but the last of num_choices.
+    ones, except the last of num_choices.
     """
-    # Asked by name: isinstance with a protocol takes 37 us.
+    # The attribute is read by name, because isinstance with a protocol takes 37 us.
     if getattr(draft, "drafts_in_one_go", False) and not _need_host(turns):
         return _propose_in_one_go(draft, turns, min_confidence)
     return _propose_by_token(draft, turns, min_confidence)
 
 
 def _need_host(turns: Sequence[RoundInput]) -> bool:
-    """Whether some choice depends on more than logits, noise and filters."""
+    """Return True if any choice depends on more than logits, noise and filters."""
     return any(turn.num_choices > 0 and changes_logits(turn.rules) for turn in turns)
 
 
 def _propose_in_one_go(
     draft: ScoringModel, turns: Sequence[RoundInput], min_confidence: float
 ) -> list[tuple[int, ...]]:
-    """Whatever is long goes first; all drafted tokens then are one piece of work."""
+    """Feed long rows first, then draft all tokens in one call to the device."""
     assert isinstance(draft, DraftsInOneGo)
     turns = _catch_up(draft, turns)
     choosing = [turn for turn in turns if turn.num_choices > 0]
@@ -85,8 +85,8 @@ def _propose_in_one_go(
 
 
 def _catch_up(draft: ScoringModel, turns: Sequence[RoundInput]) -> list[RoundInput]:
-    """Feed all of a turn that chooses nothing, and all but the last token of a long one; returns
-    what is left to feed."""
+    """Feed all tokens of a row that samples nothing, and all but the last token of a long row.
+    Return the rows with the tokens that are left to feed."""
     caught_up = []
     feeds = []
     for turn in turns:
@@ -123,8 +123,8 @@ def _propose_by_token(
 def _confident(
     logits: Tensor, tokens: Sequence[int], vocab_size: int, min_confidence: float
 ) -> list[bool]:
-    """Which tokens the model itself would choose at temperature 1 with at least that probability.
-    NO_CHOICE never is one."""
+    """Return True for each token whose probability at temperature 1 is at least `min_confidence`.
+    NO_CHOICE is never kept."""
     if min_confidence == 0.0 or not tokens:
         return [token != NO_CHOICE for token in tokens]
     z_NV = logits[:, :vocab_size].float()
@@ -140,15 +140,15 @@ def _next_row(draft: ScoringModel, turn: RoundInput, proposal: list[int]) -> Sam
 
 
 def _history(turn: RoundInput, proposal: Sequence[int]) -> tuple[int, ...]:
-    """The ids as if the whole proposal were accepted; not copied for rules that ignore them."""
+    """Return the IDs as if the whole proposal were accepted, or () for rules that ignore them."""
     return (*turn.history, *proposal) if turn.rules.needs_history else ()
 
 
 def score_and_verify(target: ScoringModel, turns: Sequence[RoundInput]) -> list[Verdict]:
-    """Catch up, score every proposal in one pass, keep what the target chose, roll back the rest.
+    """Catch up, score every proposal in one pass, commit the target's choices, roll back the rest.
 
-    Afterwards a slot caches N' - 1 of the N' then committed tokens. A verdict without tokens
-    belongs to a catch-up turn; (NO_CHOICE,) to a row where nothing could be chosen.
+    Afterwards a slot caches N' - 1 of the N' committed tokens. A verdict without tokens belongs to
+    a row that only catches up. (NO_CHOICE,) belongs to a row where nothing could be chosen.
     """
     shares = [_prompt_share(turn) for turn in turns]
     feeds = [
@@ -169,7 +169,7 @@ def score_and_verify(target: ScoringModel, turns: Sequence[RoundInput]) -> list[
 
 
 def _split(choices: list[int], turns: Sequence[RoundInput]) -> Iterator[list[int]]:
-    """Each turn's own."""
+    """Yield the choices of each row."""
     end = 0
     for turn in turns:
         start, end = end, end + turn.num_choices
@@ -177,17 +177,19 @@ def _split(choices: list[int], turns: Sequence[RoundInput]) -> Iterator[list[int
 
 
 def _fed(turn: RoundInput) -> Sequence[int]:
-    """Nearly always a few tokens without a proposal: nothing is copied for those."""
+    """Return the tokens to feed. Nearly all rows have a few tokens and no proposal; those are not
+    copied."""
     return (*turn.new_ids, *turn.proposal) if turn.proposal else turn.new_ids
 
 
 def _reports(turn: RoundInput) -> bool:
-    """Whether log-probabilities are asked for."""
+    """Return True if the request asks for log-probabilities."""
     return turn.num_scored > 0 or turn.rules.params.num_logprobs is not None
 
 
 def _prompt_share(turn: RoundInput) -> PromptShare:
-    """A turn that scores takes the logits of all that it feeds: those it needs are the first."""
+    """Return the prompt logits that the row needs. A row that scores its prompt takes the logits of
+    all fed tokens, and those of the prompt come first."""
     if not turn.num_scored:
         return _no_prompt(turn.num_choices)
     return PromptShare(
@@ -204,7 +206,7 @@ def _no_prompt(num_choices: int) -> PromptShare:
 
 
 def _choice_rows(target: ScoringModel, turn: RoundInput) -> list[SampleRow]:
-    """Choice j behind N committed tokens stands at absolute position N + j."""
+    """Return the sample rows. Choice j after N committed tokens has the absolute position N + j."""
     num_committed = target.cached_len(turn.slot) - len(turn.proposal)
     if turn.num_choices == 1 and not turn.history:
         return [SampleRow(turn.rules, num_committed)]
@@ -213,8 +215,8 @@ def _choice_rows(target: ScoringModel, turn: RoundInput) -> list[SampleRow]:
 
 
 def _settle(target: ScoringModel, turn: RoundInput, choices: list[int]) -> Verdict:
-    """The proposal ends where nothing can be chosen: what stands before it counts, as in plain
-    decoding, and the next round finds that place again."""
+    """Verify the proposal up to the first position where nothing can be chosen. The tokens before
+    it count, as without speculation, and the next round reaches that position again."""
     if not (choices and turn.proposal):
         return Verdict(0, tuple(choices))
     if NO_CHOICE in choices:
@@ -233,7 +235,8 @@ def _with_logprobs(
     logits: Tensor,
     prompts: Sequence[tuple[TokenLogprobs, ...]],
 ) -> list[Verdict]:
-    """Measured where a token is committed, nowhere else; those of prompts were taken before."""
+    """Return the verdicts with log-probabilities, measured only for committed tokens. Those of
+    prompts were taken before."""
     tokens: list[int] = []
     for turn, verdict in zip(turns, verdicts, strict=True):
         num_unused = turn.num_choices - len(verdict.tokens)

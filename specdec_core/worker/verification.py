@@ -1,7 +1,7 @@
-"""Which drafted tokens the target agrees with: no model call, no state.
+"""Compares drafted tokens with the target's choices: no model call, no state.
 
 Under coupled sampling (algorithm.md section 4) the target's choice at a position does not depend on
-the draft, so a drafted token is accepted iff it equals that choice, at any temperature.
+the draft. At any temperature, a drafted token is accepted if and only if it equals that choice.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from specdec_core.logprobs import TokenLogprobs
 
 
 class Verdict(NamedTuple):
-    """What one round commits for one sequence."""
+    """Tokens that one round commits for one sequence."""
 
     num_accepted: int
     """n: length of the longest proposal prefix that equals the target's choices, 0 <= n <= K."""
     tokens: tuple[int, ...]
-    """The n accepted tokens and the next token: the target's choice at the first mismatch, or the
-    bonus token when all K were accepted. Always n + 1 long."""
+    """The n accepted tokens and the next token, n + 1 in all. The next token is the target's choice
+    at the first mismatch, or the bonus token when all K were accepted."""
     logprobs: tuple[TokenLogprobs, ...] = ()
-    """One per token for a request that asked for them, else empty."""
+    """One entry per token if the request asked for them, otherwise empty."""
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
-    """Of the prompt tokens that the turn was to score."""
+    """Log-probabilities of the prompt tokens that the row had to score."""
 
 
 def verify(proposal: Sequence[int], choices: Sequence[int]) -> Verdict:

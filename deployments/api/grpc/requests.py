@@ -1,4 +1,4 @@
-"""From a GenerateRequest to what it asks; its prompt is read elsewhere."""
+"""Turns a GenerateRequest into a GenerationRequest. Its prompt is read elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specdec_core.grammar import GrammarSpec
 
 
 def ask_of(message: pb.GenerateRequest) -> GenerationRequest:
-    """Raises InvalidRequestError for what no Ask can say."""
+    """Return the request. Raises InvalidRequestError for what a GenerationRequest cannot hold."""
     speculative = message.speculative
     num_draft_tokens, method = drafting_from_pb(speculative)
     return GenerationRequest(
@@ -51,7 +51,7 @@ def _resume(message: pb.Resume) -> Resume:
 
 
 def _named(sampling: pb.SamplingParams) -> dict[str, Any]:
-    """The fields that are present."""
+    """Return the fields that are present."""
     named = {field.name: value for field, value in sampling.ListFields()}
     asked = named.pop("structured_output", None)
     return named | {

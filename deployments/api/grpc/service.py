@@ -42,7 +42,7 @@ _ERROR_DOMAIN = "specdec"
 
 
 class CallContext(Protocol):
-    """What is used of Serve's gRPC context."""
+    """The part of Serve's gRPC context that is used."""
 
     def peer(self) -> str: ...
 
@@ -82,7 +82,7 @@ class GrpcApi:
         except Exception as error:
             _refuse(context, error)
             # Serve sends a code and trailers only with a message; the proxy drops this one
-            # (edge/grpc_readers.py).
+            # (proxy/grpc_guard.py).
             yield pb.GenerateResponse()
 
     async def generate_once(
@@ -175,8 +175,10 @@ class GrpcApi:
         return pb.HealthResponse()
 
     def _admit(self, message: Any, context: CallContext) -> str:
-        """The name of the caller's key. Raises for a caller that may not call, or a message that is
-        too large."""
+        """Return the name of the caller's key.
+
+        Raises for a caller that may not call, or a message that is too large.
+        """
         self._access.check_peer(context.peer())
         client = self._access.check_key(_authorization(context))
         current_record().key = client
@@ -188,7 +190,7 @@ class GrpcApi:
         return client
 
     async def _prepare(self, message: pb.GenerateRequest, client: str) -> list[Generation]:
-        """One for every choice."""
+        """Return one generation for every choice."""
         self._service.check_model(message.model)
         asked = await self._service.lanes.read(message.ByteSize(), partial(ask_of, message))
         ask = replace(asked, client=client)

@@ -10,7 +10,7 @@ from deployments.api.http.errors import error_response
 from deployments.errors import BodyTooLargeError, DeadlineError
 
 BODY_TIMEOUT_S = 60.0
-"""A request whose body does not come takes a place of an ingress so long."""
+"""Maximum seconds until a body has come. Its request takes a slot of an ingress meanwhile."""
 
 
 class BodyLimit:

@@ -17,7 +17,7 @@ Route: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def traced(service: GenerationService, shape: Shape, call: Route) -> Route:
-    """`call` within the span of its request to `service`."""
+    """Return `call` within the span of its request to `service`."""
     operation = Operation.CHAT if shape.is_chat else Operation.TEXT
 
     async def route(request: Request) -> Response:

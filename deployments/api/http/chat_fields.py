@@ -26,7 +26,7 @@ class ChatFields(BaseModel):
 
     @property
     def calls_tools(self) -> bool:
-        """Whether the template is told of tools, and the answer is read for calls."""
+        """Whether the template gets the tools, and the answer is read for calls."""
         return bool(self.tools) and self.tool_choice != "none"
 
     @cached_property

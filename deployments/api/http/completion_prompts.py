@@ -8,7 +8,8 @@ from deployments.errors import WrongTypeError
 
 
 def checked_prompts(prompt: Any) -> list[str | list[int]]:
-    """A completion's prompts: text or ids, one or a list of them. Raises for everything else."""
+    """Return a completion's prompts: text or IDs, one or a list of them. Raises for everything
+    else."""
     if isinstance(prompt, list) and prompt and all(isinstance(p, str | list) for p in prompt):
         return [_checked_prompt(one) for one in prompt]
     return [_checked_prompt(prompt)]

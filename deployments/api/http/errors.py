@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def error_response(error: Exception) -> JSONResponse:
-    """The error in OpenAI's shape; nothing of an unexpected one but that it happened."""
+    """Return an error in OpenAI's shape. For an unexpected one it reveals only that it happened."""
     log_unexpected(error)
     status = status_of(error)
     current_record().status = status
@@ -29,7 +29,8 @@ def error_response(error: Exception) -> JSONResponse:
 
 
 def log_unexpected(error: Exception) -> None:
-    """The line of the request tells every error; the log, with its traceback, what is a fault."""
+    """Log an error with its traceback if it is a fault. The line of the request reports every
+    error."""
     current_record().error = error
     if status_of(error).http == 500 and not isinstance(error, RequestFailedError):
         logger.error("a request failed unexpectedly", exc_info=error)

@@ -1,8 +1,8 @@
 """Request fields of OpenAI and other servers that a body does not declare.
 
-The other servers are vLLM, llama.cpp, SGLang, TGI and Ollama.
-A field that changes no token passes. Every other field passes with the values that change nothing,
-and is refused by name with any other value. null always means that the field is left out.
+The other servers are vLLM, llama.cpp, SGLang, TGI and Ollama. A field that changes no token passes.
+Every other field passes with the values that change nothing, and is refused by name with any other
+value. A field that is null counts as left out.
 """
 
 from __future__ import annotations

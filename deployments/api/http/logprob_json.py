@@ -12,7 +12,7 @@ from specdec_core.logprobs import TokenLogprobs
 TokenBytes = Callable[[int], bytes]
 
 _LEAST = -9999.0
-"""What OpenAI writes for minus infinity, which JSON does not have."""
+"""OpenAI's number for minus infinity, which JSON does not have."""
 
 
 class Prompt(NamedTuple):
@@ -20,7 +20,7 @@ class Prompt(NamedTuple):
 
     token_ids: Sequence[int]
     logprobs: Sequence[TokenLogprobs]
-    """Of every token but the first."""
+    """Log-probabilities of every token but the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class Echo:
 
     text: str = ""
     offsets: tuple[int, ...] = ()
-    """Characters before each of its tokens, where their log-probabilities are told as well."""
+    """Characters before each of the prompt's tokens, if their log-probabilities are returned as
+    well."""
 
     @property
     def tells_logprobs(self) -> bool:
@@ -39,10 +40,10 @@ class Echo:
 def completion_logprobs(
     piece: OutputChunk, token_bytes: TokenBytes, start: int = 0
 ) -> dict[str, Any]:
-    """Four lists with one entry per token of the piece; the output's text begins at `start`.
+    """Return four lists with one entry per token of the chunk. The output's text begins at `start`.
 
-    As the API says, an entry of `top_logprobs` may have one more than was asked for: the token
-    itself, where it is not among the most probable.
+    As the API says, an entry of `top_logprobs` may have one more than was asked for. This is the
+    token itself, if it is not among the most probable.
     """
     pairs = list(zip(piece.token_ids, piece.logprobs, strict=True))
     return {
@@ -56,7 +57,8 @@ def completion_logprobs(
 def with_echo(
     prompt: Prompt, echo: Echo, count: int, answer: dict[str, Any], token_bytes: TokenBytes
 ) -> dict[str, Any]:
-    """The four lists with the prompt's tokens in front; nothing stands before the first of them."""
+    """Return the four lists with the prompt's tokens in front. The first token has no
+    predecessors."""
     pairs = list(zip(prompt.token_ids[1:], prompt.logprobs, strict=True))
     tops = [TokenLogprobs(entry.logprob, entry.top[:count]) for _, entry in pairs]
     asked = zip(prompt.token_ids[1:], tops, strict=True)
@@ -79,7 +81,10 @@ def with_echo(
 def prompt_logprobs(
     prompt: Prompt, count: int, token_bytes: TokenBytes
 ) -> list[dict[str, Any] | None]:
-    """vLLM's shape: by id, the token itself and the `count` most probable; null for the first."""
+    """Return vLLM's shape: by ID, the token itself and the `count` most probable.
+
+    The first token has null.
+    """
     return [
         None,
         *(
@@ -92,7 +97,7 @@ def prompt_logprobs(
 def _by_id(
     token_id: int, entry: TokenLogprobs, count: int, token_bytes: TokenBytes
 ) -> dict[str, Any]:
-    """A rank is told where it is known: among the most probable."""
+    """Return the entries by ID. A rank is known only among the most probable tokens."""
     ranks = {other_id: rank for rank, (other_id, _) in enumerate(entry.top, start=1)}
     values = {token_id: entry.logprob} | dict(entry.top[:count])
     return {
@@ -130,7 +135,10 @@ def logprob_records(
 
 
 def _by_text(token_id: int, entry: TokenLogprobs, token_bytes: TokenBytes) -> dict[str, float]:
-    """By text, the most probable first. Of tokens that read alike the most probable is named."""
+    """Return log-probabilities by text, the most probable first.
+
+    Of tokens that read alike, the most probable is named.
+    """
     by_text: dict[str, float] = {}
     for other_id, logprob in (*entry.top, (token_id, entry.logprob)):
         by_text.setdefault(_shown(token_bytes(other_id)), _number(logprob))
@@ -143,7 +151,7 @@ def _chat_entry(token_id: int, logprob: float, token_bytes: TokenBytes) -> dict[
 
 
 def _shown(content: bytes) -> str:
-    """Text; what is no whole character is spelled byte by byte, as OpenAI does."""
+    """Return text. What is no whole character is spelled byte by byte, as OpenAI does."""
     try:
         return content.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What /openapi.json says of the routes, whose bodies are parsed by hand (requests.py)."""
+"""Descriptions of the routes in /openapi.json, whose bodies are parsed by hand (schemas.py)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def answers(*codes: int, streams: bool = False) -> Responses:
 
 
 def body_of(kind: type[BaseModel]) -> dict[str, Any]:
-    """The request body: what `kind` takes, its definitions inline."""
+    """Return the request body that `kind` takes, with its definitions inline."""
     schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
     definitions = schema.pop("$defs", {})
     return {
@@ -77,7 +77,7 @@ def path_parameter(name: str) -> dict[str, Any]:
 
 
 def _resolved(schema: Any, definitions: dict[str, Any]) -> Any:
-    """`schema` with every reference replaced by what it names."""
+    """Return `schema` with every reference replaced by what it names."""
     if isinstance(schema, list):
         return [_resolved(item, definitions) for item in schema]
     if not isinstance(schema, dict):

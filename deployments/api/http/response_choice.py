@@ -1,4 +1,4 @@
-"""One of an answer's outputs: what was told of it, and what its pieces show."""
+"""One output of an answer: what was sent of it, and what its chunks show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REASONING_NAMES = ("reasoning", "reasoning_content")
 
 @dataclass(eq=False, slots=True)
 class Choice:
-    """One of the outputs of an answer, and what was told of it."""
+    """One output of an answer, and what was sent of it."""
 
     index: int
     generation: Generation
@@ -33,7 +33,7 @@ class Choice:
 
     @property
     def opening(self) -> str:
-        """The echo; a client that resumes has it."""
+        """The echo. A client that resumes already has it."""
         return "" if self.generation.request.resume_token_ids else self.echo.text
 
     @property
@@ -41,7 +41,7 @@ class Choice:
         return len(self.generation.request.prompt_token_ids)
 
     def scored_prompt(self, piece: OutputChunk) -> Prompt | None:
-        """None where an end came before it."""
+        """Return the scored prompt. None if the answer ended before it came."""
         ids = self.generation.request.prompt_token_ids
         is_scored = len(piece.prompt_logprobs) == len(ids) - 1
         return Prompt(ids, piece.prompt_logprobs) if is_scored else None
@@ -68,7 +68,7 @@ class Choice:
         return _reasoning(found) | content | calls
 
     def _calls(self, found: Found) -> list[dict[str, Any]]:
-        """OpenAI's shape, numbered through the answer."""
+        """Return the calls in OpenAI's shape, numbered through the answer."""
         first = self.answer.num_calls - len(found.calls)
         return [
             {

@@ -30,7 +30,7 @@ from specdec_core.request import RequestStats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What differs between the two completion routes."""
+    """The differences between the two completion routes."""
 
     id_prefix: str
     object_name: str
@@ -40,7 +40,7 @@ class Shape:
 
 @dataclass(eq=False, slots=True)
 class Timing:
-    """When an answer's tokens came, as the ingress saw it; seconds of one clock."""
+    """Times of an answer's tokens as the ingress saw them, in seconds of one clock."""
 
     started: float = field(default_factory=time.monotonic)
     first: float | None = None
@@ -48,14 +48,14 @@ class Timing:
     num_tokens: int = 0
 
     def note(self, piece: OutputChunk) -> None:
-        """A piece has come."""
+        """Note that a chunk has come."""
         if piece.token_ids:
             self.last = time.monotonic()
             self.first = self.last if self.first is None else self.first
             self.num_tokens += len(piece.token_ids)
 
     def milliseconds(self) -> dict[str, float]:
-        """Nothing before the first token."""
+        """Return the times. Empty before the first token."""
         if self.first is None:
             return {}
         between = (self.last - self.first) / max(self.num_tokens - 1, 1)
@@ -82,16 +82,16 @@ CHAT = Shape(
 
 
 _OPEN: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": None}
-"""A choice in a chunk that tells text alone."""
+"""A choice in a chunk that has text alone."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Response:
-    """One answer in the making: whole, or chunk by chunk. A piece is told once."""
+    """One answer in the making, whole or chunk by chunk. Each chunk is taken once."""
 
     shape: Shape
     choices: Sequence[Choice]
-    """n for every prompt."""
+    """`n` choices for every prompt."""
     n: int
     model: str
     system_fingerprint: str
@@ -101,7 +101,7 @@ class Response:
     metrics: SpecMetrics
     return_token_ids: bool
     num_prompt_logprobs: int | None = None
-    """Asked for as a field of their own."""
+    """Set if prompt log-probabilities were requested as a separate field."""
     counts_in_chunks: bool = False
     """Whether every chunk carries the usage so far."""
     warnings: Sequence[str] = ()
@@ -109,12 +109,12 @@ class Response:
     created: int = field(default_factory=lambda: int(time.time()))
     timing: Timing = field(default_factory=Timing)
     respond: Timer = field(default_factory=Timer)
-    """What telling takes."""
+    """Time that building the response takes."""
     _frames: dict[tuple[int, str], Frame] = field(default_factory=dict)
-    """By choice and kind of text."""
+    """Frames by choice and kind of text."""
 
     def whole(self, pieces: Sequence[OutputChunk]) -> dict[str, Any]:
-        """All choices' outputs; `timing` was told of them as they came."""
+        """Return all choices' outputs. `timing` was given the chunks as they came."""
         told: list[dict[str, Any]] = []
         prompts: list[Any] = []
         for choice, piece in zip(self.choices, pieces, strict=True):
@@ -134,7 +134,8 @@ class Response:
         return body | with_warnings(self.warnings)
 
     def first_chunks(self) -> list[dict[str, Any]]:
-        """What stands before every choice's first token: its role, or the prompt's echo."""
+        """Return the chunks before every choice's first token, with its role or the prompt's
+        echo."""
         return [
             self._chunk([self._opening(choice)])
             for choice in self.choices
@@ -142,7 +143,8 @@ class Response:
         ]
 
     def event(self, place: int, piece: OutputChunk) -> str:
-        """`chunk` as an event; nearly always it differs from the last one in its text alone."""
+        """Return `chunk` as an event. Nearly always it differs from the last one in its text
+        alone."""
         with self.respond:
             choice = self.choices[place]
             if not self._is_text_alone(choice, piece):
@@ -194,7 +196,7 @@ class Response:
         return self._chunk([entry])
 
     def _late_echo(self, place: int, piece: OutputChunk) -> str:
-        """An echo that tells log-probabilities has to wait for them."""
+        """Return the echo if it had to wait for log-probabilities."""
         echo = self.choices[place].echo
         return echo.text if echo.tells_logprobs and piece.index == 0 else ""
 
@@ -226,12 +228,12 @@ class Response:
         }
 
     def _told(self, choice: Choice, piece: OutputChunk) -> tuple[dict[str, Any], Found]:
-        """Return what both shapes say of a piece, and what was read from it."""
+        """Return the fields of a chunk that both shapes have, and what was read from the chunk."""
         found = choice.answer.read(piece)
         return self._entry(choice, piece), found
 
     def _entry(self, choice: Choice, piece: OutputChunk) -> dict[str, Any]:
-        """What both shapes say of a piece; counts it."""
+        """Return the fields of a chunk that both shapes have, and count the chunk."""
         choice.num_tokens = piece.index + len(piece.token_ids)
         choice.stats = piece.stats or choice.stats
         entry: dict[str, Any] = {
@@ -267,8 +269,11 @@ class Response:
         return prompt_logprobs(prompt, self.num_prompt_logprobs, self.token_bytes)
 
     def _usage(self) -> dict[str, Any]:
-        """A prompt counts once, however many choices it has. What of it was cached is known at the
-        end; the first of its choices tells, the others find what that one has left."""
+        """Return the usage. A prompt counts once, however many choices it has.
+
+        The cached part of the prompt is known at the end. The first of its choices reports it,
+        because the others find what that one has left.
+        """
         asked = self.choices[:: self.n]
         num_prompt = sum(choice.num_prompt_tokens for choice in asked)
         num_cached = sum(choice.stats.num_cached_tokens for choice in asked if choice.stats)
@@ -285,7 +290,7 @@ class Response:
         return usage
 
     def _metrics(self) -> dict[str, Any]:
-        """Of a single choice only, as load generators expect it."""
+        """Return the metrics of a single choice only, as load generators expect them."""
         stats = self.choices[0].stats
         if len(self.choices) > 1 or stats is None or self.metrics is SpecMetrics.NONE:
             return {}
@@ -304,7 +309,7 @@ def with_warnings(warnings: Sequence[str]) -> dict[str, Any]:
 
 
 def speculation_metrics(stats: RequestStats, num_spec_tokens: int) -> dict[str, Any]:
-    """The payload that load generators know; the histogram is dense, 0..K."""
+    """Return the payload that load generators know. The histogram is dense, 0..K."""
     missing = num_spec_tokens + 1 - len(stats.acceptance_histogram)
     drafted = stats.num_drafted
     return {

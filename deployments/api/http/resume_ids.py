@@ -1,4 +1,4 @@
-"""The ids that a body brings back of an answer: of its choice, or of each of its choices."""
+"""The token IDs of an answer that a body brings back, of its choice or of each of its choices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specdec_core.errors import InvalidRequestError
 
 
 def checked_resume_ids(token_ids: Any) -> Sequence[Sequence[int]]:
-    """A list of ids for every choice. Raises InvalidRequestError for everything else."""
+    """Return a list of IDs for every choice. Raises InvalidRequestError for everything else."""
     if isinstance(token_ids, list):
         is_nested = bool(token_ids) and all(isinstance(one, list) for one in token_ids)
         choices = token_ids if is_nested else [token_ids]

@@ -154,7 +154,7 @@ class _Routes:
         self._keep_alive_s = keep_alive_s
 
     def guarded(self, call: Callable[[Request], Any]) -> Callable[[Request], Any]:
-        """The route behind the API key, its errors in OpenAI's shape."""
+        """Return the route behind the API key, with its errors in OpenAI's shape."""
 
         async def route(request: Request) -> Response:
             try:
@@ -269,7 +269,8 @@ class _Routes:
     async def _echoes(
         self, given: Sequence[str | list[int]], ids: Sequence[Sequence[int]], body: CompletionBody
     ) -> list[Echo]:
-        """The prompts as they are fed: with `truncate_prompt_tokens` their ends."""
+        """Return the prompts as they are fed. With `truncate_prompt_tokens` these are their
+        ends."""
         count = body.truncate_prompt_tokens
         prompts = [
             (last_ids(own, count), prompt if isinstance(prompt, str) and count is None else None)
@@ -361,7 +362,7 @@ def _parsers(formats: ChosenFormats) -> dict[str, Any]:
 async def _collect(
     pieces: AsyncGenerator[tuple[int, OutputChunk]], answer: Answer
 ) -> list[OutputChunk]:
-    """Every choice's whole output."""
+    """Return every choice's whole output."""
     told: list[list[OutputChunk]] = [[] for _ in answer.choices]
     async with contextlib.aclosing(pieces):
         async for place, piece in pieces:
@@ -377,7 +378,7 @@ async def _stream(
     *,
     wants_usage: bool,
 ) -> AsyncIterator[str]:
-    """Server-sent events. A request that fails now ends with an error event."""
+    """Yield server-sent events. A request that fails now ends with an error event."""
     try:
         first = await begun.first
         for chunk in answer.first_chunks():

@@ -94,7 +94,7 @@ class ResumeOptions(_Body):
 
 
 class CommonBody(_Body, SamplingFields):
-    """What completions and chat completions share."""
+    """Fields that completions and chat completions share."""
 
     model: str | None = None
     n: int | None = None
@@ -227,7 +227,7 @@ class CompletionBody(CommonBody):
 
     @property
     def _echoed(self) -> int | None:
-        """How many log-probabilities go with each echoed token."""
+        """Number of log-probabilities that go with each echoed token."""
         return self.logprobs if self.echo else None
 
 

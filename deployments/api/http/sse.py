@@ -8,32 +8,35 @@ from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
 DONE = "[DONE]"
-"""What the last event of a stream says."""
+"""Data of the last event of a stream."""
 _DATA = "data:"
 END = f"{_DATA} {DONE}\n\n"
-"""That event."""
+"""The last event of a stream."""
 _LINE_ENDS = str.maketrans({end: f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"})
-"""Of Unicode, which JSON allows within a string: who splits a stream by them, as httpx's iter_lines
-does, would read half an event."""
+"""Line ends of Unicode, which JSON allows within a string, and their escapes.
+
+A client that splits a stream by them, as httpx's iter_lines does, would read half an event.
+"""
 
 
 def event_data(line: str) -> str | None:
-    """What a line of a stream says; None: nothing, as between two events."""
+    """Return the data of a stream's line. None if it has no data, as between two events."""
     return line.removeprefix(_DATA).strip() if line.startswith(_DATA) else None
 
 
 def server_sent(body: Mapping[str, Any]) -> str:
-    """As an event of a stream."""
+    """Return `body` as an event of a stream."""
     return f"{_DATA} {_on_one_line(json.dumps(body, ensure_ascii=False))}\n\n"
 
 
 def _on_one_line(text: str) -> str:
-    """JSON, with nothing in it that ends a line."""
+    """Return JSON without anything that ends a line."""
     return text if text.isascii() else text.translate(_LINE_ENDS)
 
 
 class Frame(NamedTuple):
-    """An event without its text: what most events of a stream have in common, written once."""
+    """The part that most events of a stream have in common, without the text. It is written
+    once."""
 
     parts: Sequence[str]
 

@@ -1,4 +1,4 @@
-"""What a load needs of a server, whatever it speaks."""
+"""Interface of a server for a load, independent of the protocol."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from deployments.cli.bench.speculation import SpecCounts
 from deployments.cli.bench.stage_figures import Stages
 
 SETUP_TIMEOUT_S = 30.0
-"""For the calls around a run: models, /metrics."""
+"""Timeout in seconds of the calls around a run: models, /metrics."""
 
 
 class ServerTotals(NamedTuple):
-    """Since the server's start; None of what it does not tell."""
+    """Totals since the server's start. None for totals that the server does not report."""
 
     speculation: SpecCounts | None = None
     stages: Stages | None = None
 
 
 class Client(Protocol):
-    """A connected server and the model that is asked."""
+    """A connected server and the model to which requests go."""
 
     @property
     def model(self) -> str: ...
 
     def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Ask; closing the generator abandons the request."""
+        """Send the request and yield its chunks. Closing the generator abandons the request."""
         ...
 
     async def totals(self) -> ServerTotals: ...

@@ -125,7 +125,7 @@ def offline(
 
     `specdec bench offline Qwen/Qwen3-8B --spec-model Qwen/Qwen3-0.6B --input p.jsonl --plot r.png`
     """
-    # The libraries that load would draw bars of their own.
+    # Otherwise the libraries that load models draw their own progress bars.
     os.environ.setdefault("TQDM_DISABLE", "1")
     from deployments.cli.bench import offline as bench_offline
     from deployments.cli.bench.offline_options import BenchOfflineOptions

@@ -1,7 +1,7 @@
-"""From the records of a run to its figures, by vLLM's names and definitions.
+"""Compute the figures of a run from its records, by vLLM's names and definitions.
 
-Differences from vLLM, where it counts a chunk as a token: the peak throughput counts the server's
-tokens, and the peak of concurrent requests includes those that failed.
+vLLM counts a chunk as a token. Here the peak throughput counts the server's tokens, and the peak of
+concurrent requests includes those that failed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from deployments.cli.bench.records import RequestRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which figures are told."""
+    """Choice of the reported figures."""
 
     metrics: tuple[str, ...] = tuple(METRICS)
     percentiles: tuple[float, ...] = (50.0, 90.0, 99.0)
     goals: Mapping[str, float]
-    """Most milliseconds of a good request, by latency; empty: no goodput is told."""
+    """Maximum milliseconds of a good request, by latency. If empty, no goodput is reported."""
 
 
 class Decoding(NamedTuple):
@@ -48,7 +48,8 @@ def decoding(records: Sequence[RequestRecord]) -> Decoding:
 
 
 def figures(records: Sequence[RequestRecord], duration_s: float, wanted: Wanted) -> dict[str, Any]:
-    """Latencies are milliseconds, throughputs per second. 0 where nothing was completed."""
+    """Return latencies in milliseconds and throughputs per second. 0 where nothing was
+    completed."""
     done = [record for record in records if record.error is None]
     num_input = sum(record.usage.num_input for record in done)
     num_output = sum(record.usage.num_output for record in done)
@@ -73,7 +74,8 @@ def figures(records: Sequence[RequestRecord], duration_s: float, wanted: Wanted)
 
 
 def latencies(name: str, records: Sequence[RequestRecord]) -> list[float]:
-    """Seconds, of completed requests. An answer of one token has no TPOT and no ITL."""
+    """Return a latency in seconds, of completed requests. An answer of one token has no TPOT and no
+    ITL."""
     if name == "itl":
         return [gap for record in records for gap in record.itl_s]
     values = (getattr(record, f"{name}_s") for record in records)
@@ -93,7 +95,7 @@ def _latency(
 
 
 def percentile(ordered: Sequence[float], p: float) -> float:
-    """Between two values as far as p lies between their ranks (numpy's "linear")."""
+    """Return the percentile, interpolated between two ranks (numpy's "linear")."""
     place = (len(ordered) - 1) * p / 100
     below = int(place)
     above = min(below + 1, len(ordered) - 1)
@@ -101,13 +103,13 @@ def percentile(ordered: Sequence[float], p: float) -> float:
 
 
 def _is_good(record: RequestRecord, goals: Mapping[str, float]) -> bool:
-    """Whether every goal is met; the TPOT of an answer of one token always is."""
+    """Return whether every goal is met. The TPOT of an answer of one token always is."""
     reached = {name: getattr(record, f"{name}_s") or 0.0 for name in goals}
     return all(1000 * reached[name] <= limit_ms for name, limit_ms in goals.items())
 
 
 def tokens_by_second(records: Sequence[RequestRecord]) -> list[float]:
-    """Output tokens that came in each second after the first request was sent."""
+    """Return the output tokens that came in each second after the first request was sent."""
     if not records:
         return []
     start_s = min(record.start_s for record in records)
@@ -123,7 +125,7 @@ def tokens_by_second(records: Sequence[RequestRecord]) -> list[float]:
 
 
 def peak_concurrency(records: Sequence[RequestRecord]) -> int:
-    """Most requests that were under way at one time; one that ends makes room for the next."""
+    """Return the maximum of concurrent requests. A request that ends makes room for the next."""
     starts = [(record.start_s, 1) for record in records]
     ends = [(record.end_s, -1) for record in records]
     changes = (change for _, change in sorted([*starts, *ends]))

@@ -56,7 +56,7 @@ def _number(text: str) -> float:
 
 
 def _vocabulary(text: str) -> Vocabulary:
-    """ "1000-20000", or "1000..20000"."""
+    """Return the range of token IDs in "1000-20000" or "1000..20000"."""
     first, _, last = text.replace("..", "-").partition("-")
     if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) < 2**31):
         raise typer.BadParameter(f"{text!r} is no range of token ids, as {DEFAULT_VOCAB} is")
@@ -87,7 +87,7 @@ def _spec_tokens(text: str | None) -> tuple[int, ...]:
 
 
 def goals_of(named: Sequence[str], more: Sequence[str]) -> dict[str, float]:
-    """From "ttft:200" and "tpot:50" to milliseconds by latency."""
+    """Return the milliseconds by latency from texts such as `ttft:200`."""
     if more and not named:
         raise typer.BadParameter(f"unexpected argument {more[0]!r}")
     goals = {}

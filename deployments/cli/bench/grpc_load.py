@@ -1,4 +1,4 @@
-"""A load over gRPC: GenerationService.Generate of a specdec server."""
+"""Load a specdec server over gRPC, by GenerationService.Generate."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STATS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpcClient:
-    """A bench_client.Client over gRPC."""
+    """A `Client` over gRPC."""
 
     stub: pb_grpc.GenerationServiceStub
     model: str
@@ -52,7 +52,8 @@ class GrpcClient:
             call.cancel()
 
     async def totals(self) -> ServerTotals:
-        """What speculation did every answer tells itself."""
+        """Return the stage totals. Speculation is not among them because every answer reports its
+        own."""
         call = self.stub.PoolStatus(
             pb.PoolStatusRequest(), metadata=self.metadata, timeout=SETUP_TIMEOUT_S
         )
@@ -66,7 +67,8 @@ class GrpcClient:
 async def grpc_client(
     address: str, *, model: str | None, api_key: str | None, extra_body: Mapping[str, Any]
 ) -> AsyncIterator[GrpcClient]:
-    """Connect; without a name the server's first model is asked. Raises SpecdecError."""
+    """Connect. Without a model name, requests go to the server's first model. Raises
+    SpecdecError."""
     metadata: Metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
     request_message("", Prompt(text="", sampling={}), extra_body)
     async with grpc.aio.insecure_channel(address, options=MESSAGE_OPTIONS) as channel:
@@ -90,7 +92,8 @@ async def _first_model(
 def request_message(
     model: str, prompt: Prompt, extra_body: Mapping[str, Any]
 ) -> pb.GenerateRequest:
-    """`extra_body` is merged in as JSON. Raises InvalidRequestError where it does not fit."""
+    """Return the message, with `extra_body` merged in as JSON. Raises InvalidRequestError if
+    `extra_body` does not fit."""
     given = dict(prompt.sampling)
     if "logit_bias" in given:
         given["logit_bias"] = {int(key): value for key, value in given["logit_bias"].items()}
@@ -114,7 +117,7 @@ def request_message(
 
 
 def read_response(response: pb.GenerateResponse) -> Chunk:
-    """Raises AnswerError for an answer that was aborted."""
+    """Convert a response to a chunk. Raises AnswerError if the answer was aborted."""
     if response.finish_reason == pb.FINISH_REASON_ABORT:
         raise AnswerError("the server ended the answer early")
     usage = speculation = None

@@ -1,7 +1,7 @@
-"""A load over HTTP: streams of OpenAI's two completion routes, from any server that has them.
+"""Load any server over HTTP with streams of OpenAI's two completion routes.
 
-aiohttp, because a load generator may share its machine with what it measures: it takes 52 us of CPU
-time a chunk, httpx 155.
+This uses aiohttp because a load generator may share its machine with the measured server. A chunk
+takes 52 us of CPU time with aiohttp and 155 us with httpx.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     import aiohttp
 
 _FAILED = ("error", "abort")
-"""Finish reasons of answers that came to nothing."""
+"""Finish reasons of failed answers."""
 _LONGEST_LINE = 2**20
-"""Bytes: a chunk with log-probabilities of many tokens is one line."""
+"""Maximum bytes of a line. A chunk with log-probabilities of many tokens is one line."""
 
 
 def check_has_aiohttp() -> None:
-    """Raises InvalidRequestError where the HTTP library is not installed."""
+    """Raises InvalidRequestError if the HTTP library is not installed."""
     if find_spec("aiohttp") is None:
         raise InvalidRequestError(
             f"a load over HTTP needs aiohttp: {install_command('bench')}, or --backend grpc"
@@ -43,14 +43,14 @@ def check_has_aiohttp() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpClient:
-    """A bench_client.Client over HTTP."""
+    """A `Client` over HTTP."""
 
     http: aiohttp.ClientSession
     root: str
     model: str
     is_chat: bool
     extra_body: Mapping[str, Any]
-    """Wins over every other field."""
+    """Extra fields of every request. They override all other fields."""
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         path = "/v1/chat/completions" if self.is_chat else "/v1/completions"
@@ -98,16 +98,17 @@ async def http_client(
     api_key: str | None,
     extra_body: Mapping[str, Any],
 ) -> AsyncIterator[HttpClient]:
-    """Connect; without a name the server's first model is asked. Raises SpecdecError."""
+    """Connect. Without a model name, requests go to the server's first model. Raises
+    SpecdecError."""
     import aiohttp
 
     root = base_url.rstrip("/").removesuffix("/v1")
     async with aiohttp.ClientSession(
         headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
-        # How long a request may take is the load's matter, how many there are too.
+        # The load limits the time and the number of requests.
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
         connector=aiohttp.TCPConnector(limit=0),
-        # A proxy for the outer world does not know this machine's ports.
+        # A proxy for the outside network does not reach this machine's ports.
         trust_env=not is_loopback(urlsplit(root).hostname or ""),
         read_bufsize=_LONGEST_LINE,
     ) as http:
@@ -139,7 +140,7 @@ def _setup_timeout() -> aiohttp.ClientTimeout:
 
 
 def read_chunk(data: Mapping[str, Any]) -> Chunk:
-    """Raises AnswerError for a chunk that ends the answer with an error."""
+    """Convert a chunk's JSON. Raises AnswerError if the chunk ends the answer with an error."""
     if data.get("error"):
         raise AnswerError(_message(data["error"]))
     choices = data.get("choices") or ()
@@ -156,7 +157,7 @@ def read_chunk(data: Mapping[str, Any]) -> Chunk:
 
 
 def _weight(choice: Mapping[str, Any]) -> int:
-    """A chat's first chunk names only a role, and weighs nothing."""
+    """Return the chunk's weight. The first chunk of a chat names only a role and has weight 0."""
     if choice.get("token_ids"):
         return len(choice["token_ids"])
     if "delta" not in choice:
@@ -168,7 +169,7 @@ def _weight(choice: Mapping[str, Any]) -> int:
 
 
 def _reason(body: str) -> str:
-    """What an error's body says, in OpenAI's shape or as it is."""
+    """Return the message of an error's body, in OpenAI's shape, or else the body itself."""
     try:
         return _message(json.loads(body)["error"])
     except (ValueError, LookupError, TypeError):

@@ -1,4 +1,4 @@
-"""One run of a load: every prompt sent when it is due, every answer recorded."""
+"""One run of a load: send every prompt when it is due and record every answer."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Report = Callable[[int, float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What is sent, and when."""
+    """Requests of a run, and the times at which they are sent."""
 
     prompts: Sequence[Prompt]
     arrivals_s: Sequence[float]
-    """Of every prompt, after the start."""
+    """Seconds from the start to each prompt's arrival."""
     max_concurrency: int | None
-    """Requests under way at a time; None: no limit. A request that has to wait for it was not sent
-    yet: its latencies begin later."""
+    """Maximum of concurrent requests. None means no limit. A request that waits for the limit is
+    not sent yet, so its latencies begin later."""
     timeout_s: float
-    """Longest that one request may take."""
+    """Maximum seconds of one request."""
     is_salted: bool = False
     """Whether each run has its own cache salt, so that none finds the cache of an earlier one."""
 
@@ -45,15 +45,15 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRun:
-    """What a run found."""
+    """Results of a run."""
 
     records: tuple[RequestRecord, ...]
-    """In the order of the prompts."""
+    """Records in the order of the prompts."""
     duration_s: float
     speculation: SpecCounts | None
-    """Over all requests; None where the server does not tell."""
+    """Totals over all requests. None if the server does not report them."""
     stages: StageFigures | None
-    """Of the server meanwhile; None where it does not tell."""
+    """Stages of the server during the run. None if the server does not report them."""
 
     @property
     def num_completed(self) -> int:
@@ -61,17 +61,17 @@ class LoadRun:
 
     @property
     def num_output(self) -> int:
-        """Tokens of all answers, also of those that failed."""
+        """Output tokens of all answers, failed ones included."""
         return sum(record.usage.num_output for record in self.records)
 
     @property
     def failures(self) -> Counter[str]:
-        """How often each message was the end of a request."""
+        """Number of failed requests by message."""
         return Counter(record.error for record in self.records if record.error is not None)
 
 
 async def run_load(client: Client, load: Load, report: Report) -> LoadRun:
-    """Send everything and wait for every answer, at most `timeout_s` behind the last request."""
+    """Send all requests and wait for every answer, at most `timeout_s` after the last request."""
     before = await client.totals()
     started = time.perf_counter()
     records = await _Sending(client, load, report).run(started)
@@ -90,7 +90,7 @@ async def run_load(client: Client, load: Load, report: Report) -> LoadRun:
 
 
 class _Sending:
-    """A run under way."""
+    """State of a run in progress."""
 
     def __init__(self, client: Client, load: Load, report: Report) -> None:
         self._client = client

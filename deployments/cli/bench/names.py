@@ -1,4 +1,4 @@
-"""The words that the flags of `specdec bench` share with what they ask for; nothing heavy."""
+"""Names that the flags of `specdec bench` share with its code. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 HTTP_URL = "http://127.0.0.1:8000"
 GRPC_ADDRESS = "127.0.0.1:9000"
-"""Where `specdec serve` listens."""
+"""Default addresses of `specdec serve`."""
 
 METRICS = {
     "ttft": "Time to First Token",
@@ -15,13 +15,13 @@ METRICS = {
     "itl": "Inter-token Latency",
     "e2el": "End-to-end Latency",
 }
-"""Latencies by name, in the order in which they are told."""
+"""Latencies by name, in the order of the report."""
 GOALS = ("ttft", "tpot", "e2el")
-"""Those that a request has one of."""
+"""Latencies of which a request has exactly one."""
 
 
 class Backend(StrEnum):
-    """What is spoken with the server."""
+    """Protocol of the server."""
 
     OPENAI = "openai"
     """/v1/completions."""
@@ -32,19 +32,20 @@ class Backend(StrEnum):
 
 
 class DatasetName(StrEnum):
-    """Where prompts come from."""
+    """Source of the prompts."""
 
     SPEC_BENCH = "spec_bench"
     """A file, taken evenly from its categories."""
     COPYING = "copying"
-    """Chats with text to copy, which ship with this package; taken evenly from their categories."""
+    """Chats with text to copy, which ship with this package. They are taken evenly from their
+    categories."""
     CUSTOM = "custom"
     """A file, from its beginning."""
     RANDOM = "random"
 
 
 class Vocabulary(NamedTuple):
-    """Ids that random prompts are made of, both ends included."""
+    """Range of token IDs for random prompts, both ends included."""
 
     first: int
     last: int

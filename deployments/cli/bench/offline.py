@@ -1,7 +1,7 @@
-"""`specdec bench offline`: how fast the engine decodes a file of prompts, cell by cell.
+"""`specdec bench offline`: measure how fast the engine decodes a file of prompts, cell by cell.
 
-A cell is an algorithm with a draft, a K and a batch size. The models are loaded once; every run has
-an engine of its own.
+A cell is an algorithm with a draft, a K and a batch size. The models are loaded once. Every run has
+its own engine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from specdec_core.request import Request
 
 
 def run(options: BenchOfflineOptions) -> None:
-    """Measure; prints a table and writes what was asked for."""
+    """Measure the cells, print a table and write the requested files."""
     if options.plot is not None:
         check_can_plot()
     lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)
@@ -54,8 +54,10 @@ def run(options: BenchOfflineOptions) -> None:
 def _measure(
     options: BenchOfflineOptions, models: LoadedPair, requests: Sequence[Request]
 ) -> list[CellRuns]:
-    """A warm-up of one batch for every cell, then all cells in turns, `repeat` times: every other
-    turn backwards, so that no cell is always the first."""
+    """Warm up every cell with one batch, then run all cells in turns, `repeat` times.
+
+    Every second turn runs backwards, so that no cell is always the first.
+    """
     measured = [CellRuns(cell, []) for cell in options.cells]
     sizes = [min(cell.point.batch_size, len(requests)) for cell in options.cells]
     total = sum(sizes) + options.repeat * len(measured) * len(requests)
@@ -73,7 +75,7 @@ def _measure(
 
 
 def _circumstances(models: LoadedPair) -> dict[str, Any]:
-    """What else decides how fast it was."""
+    """Return further conditions that affect the speed."""
     return {
         "fingerprint": models.target.fingerprint,
         "torch_threads": torch.get_num_threads(),

@@ -23,16 +23,16 @@ from specdec_core.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOfflineOptions(LoadOptions):
-    """The command's flags; command.py says where each is explained."""
+    """The command's flags; command.py names the place where each is explained."""
 
     model: str
     input: Path
     algorithms: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     spec_methods: tuple[SpecMethod, ...]
-    """Empty: whatever `specdec generate` would take."""
+    """Methods of the cells. If empty, the choice of `specdec generate`."""
     spec_tokens: tuple[int, ...]
-    """Maximum K of the cells. Empty: what `specdec generate` would take."""
+    """Maximum K of the cells. If empty, the choice of `specdec generate`."""
     repeat: int
     save_result: Path | None
     plot: Path | None
@@ -55,7 +55,7 @@ class BenchOfflineOptions(LoadOptions):
     prompt_lookup_min: int | None
 
     def __post_init__(self) -> None:
-        """Tell what is wrong before a model is loaded."""
+        """Report mistakes before a model is loaded."""
         self.sampling_params()
         self.load_config()
         for cell in self.cells:
@@ -78,12 +78,12 @@ class BenchOfflineOptions(LoadOptions):
 
     @property
     def draft(self) -> str | None:
-        """The draft model, where there is one; loaded only if a cell drafts with it."""
+        """The draft model, if there is one. It is loaded only if a cell drafts with it."""
         return choose_drafting(self.model, None, self.spec_model, wants_draft=True).draft
 
     @property
     def cells(self) -> list[Cell]:
-        """Batch size by batch size, plain decoding first."""
+        """All cells, ordered by batch size, plain decoding first."""
         plain = [Point(SpecMethod.NONE, 0, size, self.temperature) for size in self.batch_sizes]
         cells = [
             Cell(algorithm, point)

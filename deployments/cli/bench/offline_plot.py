@@ -1,4 +1,4 @@
-"""The picture of an offline measurement: tokens per second by cell, with the spread of its runs."""
+"""Plot of an offline measurement: tokens per second by cell, with the spread of its runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plot(records: Sequence[Mapping[str, Any]], path: Path) -> None:
 def draw_bars(
     axes: Axes, records: Sequence[Mapping[str, Any]], colour: str | Sequence[str]
 ) -> None:
-    """A bar for each record, the first one on top."""
+    """Draw a bar for each record, the first one on top."""
     places = range(len(records))
     medians = [record["tokens_per_second"] for record in records]
     runs = [[run["tokens_per_second"] for run in record["runs"]] for record in records]

@@ -1,4 +1,4 @@
-"""What the runs of every cell come to: medians, ratios to plain decoding, a table."""
+"""Report of an offline measurement: medians of every cell, ratios to plain decoding, a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Record = dict[str, Any]
 
 
 def cell_records(measured: Sequence[CellRuns], decode: Decode) -> list[Record]:
-    """Every cell as JSON: medians over its runs, and each run."""
+    """Return every cell as JSON: medians over its runs, and each run."""
     plain = {cell.point.batch_size: runs for cell, runs in measured if cell.algorithm == PLAIN}
     return [
         _record(cell, runs, plain.get(cell.point.batch_size))
@@ -53,8 +53,11 @@ def _record(cell: Cell, runs: Sequence[OfflineRun], plain: Sequence[OfflineRun] 
 
 
 def ratio(runs: Sequence[OfflineRun], plain: Sequence[OfflineRun]) -> float:
-    """Tokens per second over those of plain decoding at the same batch size: the median of the
-    ratios turn by turn, so that a slow minute of the machine counts on both sides."""
+    """Return the tokens per second relative to plain decoding at the same batch size.
+
+    This is the median of the ratios turn by turn. A slow minute of the machine then counts on both
+    sides.
+    """
     return median(
         run.tokens_per_second / other.tokens_per_second
         for run, other in zip(runs, plain, strict=True)
@@ -62,7 +65,8 @@ def ratio(runs: Sequence[OfflineRun], plain: Sequence[OfflineRun]) -> float:
 
 
 def stage_shares(runs: Sequence[OfflineRun]) -> dict[str, float]:
-    """Of the seconds of all runs; what no stage counts is `other`."""
+    """Return each stage's share of the seconds of all runs. `other` is the time outside all
+    stages."""
     total = sum(run.seconds for run in runs)
     shares = {
         stage: sum(run.stats.seconds.get(stage, 0.0) for run in runs) / total for stage in STAGES
@@ -71,7 +75,8 @@ def stage_shares(runs: Sequence[OfflineRun]) -> dict[str, float]:
 
 
 def _num_different(run: OfflineRun, plain: OfflineRun) -> int:
-    """Requests whose tokens are not those of plain decoding at the same batch size."""
+    """Return the number of requests whose tokens differ from plain decoding at the same batch
+    size."""
     return sum(run.tokens.get(name) != ids for name, ids in plain.tokens.items())
 
 
@@ -111,7 +116,7 @@ def _row(record: Mapping[str, Any]) -> list[str]:
 
 
 def _stages(record: Mapping[str, Any]) -> str:
-    """Shares of the seconds; what text would take comes on top of them."""
+    """Return the shares of the seconds. The time for text is not part of the seconds."""
     shares = [(stage, share) for stage, share in record["stage_shares"].items() if share >= 0.005]
     told = ", ".join(f"{stage} {share:.0%}" for stage, share in shares)
     return f"{told}; detokenise +{record['detokenise_share']:.1%}"

@@ -1,4 +1,4 @@
-"""One run of a cell: a new engine over models that were loaded before."""
+"""One run of a cell: a new engine over models that are already loaded."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ Report = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineRun:
-    """One run over all requests, which are queued at once."""
+    """One run over all requests, which are queued together at the start."""
 
     tokens: dict[str, tuple[int, ...]]
-    """Emitted ids by request."""
+    """Emitted token IDs by request."""
     ttft_s: tuple[float, ...]
-    """From the start of the run to each request's first token: its wait for a seat included."""
+    """Seconds from the start of the run to each request's first token, its wait for a slot
+    included."""
     stats: AlgorithmStats
     seconds: float
 
@@ -39,7 +40,8 @@ class OfflineRun:
 def run_cell(
     models: LoadedPair, cell: Cell, config: PoolConfig, requests: Sequence[Request], report: Report
 ) -> OfflineRun:
-    """Decode all requests; leaves the models' caches empty. Raises SpecdecError when one fails."""
+    """Decode all requests and leave the models' caches empty. Raises SpecdecError if a request
+    fails."""
     draft = models.draft.model if models.draft and cell.point.method.uses_draft_model else None
     target = models.target.model
     engine = Engine(target, draft, config=config, algorithm=AlgorithmName(cell.algorithm))
@@ -63,7 +65,10 @@ def run_cell(
 
 
 def detokenise_seconds(tokens: Mapping[str, Sequence[int]], decode: Decode) -> float:
-    """What a server spends on the text of a run, id by id. It is in no run: a run ends with ids."""
+    """Return the seconds that a server spends to decode a run's token IDs to text, one by one.
+
+    No run includes this time, because a run ends with token IDs.
+    """
     started = time.perf_counter()
     for token_ids in tokens.values():
         detokenizer = IncrementalDetokenizer(decode)

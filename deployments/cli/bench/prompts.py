@@ -1,4 +1,4 @@
-"""The prompts of a load: from a file, or drawn at random without a tokenizer."""
+"""Prompts of a load, from a file or drawn at random without a tokenizer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specdec_core.errors import InvalidRequestError
 COPYING_FILE = Path(__file__).with_name("data") / "copying.jsonl"
 """Chats with text to copy: edits, second turns, repeated questions, extraction with a template."""
 _SPREAD = (DatasetName.SPEC_BENCH, DatasetName.COPYING)
-"""Data sets of which a part is taken evenly from the categories."""
+"""Data sets from which a part is taken evenly across categories."""
 
 _COMMON = (
     "the time of year people way day man thing woman life child world school state family student "
@@ -29,27 +29,28 @@ _WORDS = _COMMON.split()
 
 
 class PromptForm(StrEnum):
-    """What a request can carry."""
+    """Kinds of input that a request can carry."""
 
     COMPLETION = "completion"
-    """Text as it is, or ids."""
+    """Text as it is, or token IDs."""
     CHAT = "chat"
     """A conversation."""
     ANY = "any"
-    """Either: a conversation unless it is asked otherwise."""
+    """Any of them. It is a conversation unless raw prompts are requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """One request: its input in exactly one form, and how it is continued."""
+    """One request: its input in exactly one form, and its sampling parameters."""
 
     text: str | None = None
     token_ids: tuple[int, ...] | None = None
     messages: Conversation | None = None
     sampling: Mapping[str, Any]
-    """By the names of the HTTP fields; only what is sent."""
+    """Sent sampling parameters, by the names of the HTTP fields."""
     cache_salt: str | None = None
-    """Requests share cached prefixes with those of an equal salt. None: the request sends none."""
+    """Requests of an equal salt share cached prefixes. None means that the request sends no
+    salt."""
 
 
 def file_prompts(
@@ -61,10 +62,10 @@ def file_prompts(
     *,
     is_raw: bool = False,
 ) -> list[Prompt]:
-    """So many lines as prompts, from the start again where the file has fewer; None: each once.
+    """Return `num_prompts` lines as prompts. None takes each line once.
 
-    What a line names of sampling wins over `sampling`. Raises InvalidRequestError naming the line
-    that `form` cannot carry.
+    If the file has fewer lines, they repeat from the start. Sampling parameters of a line override
+    `sampling`. Raises InvalidRequestError naming the line that `form` cannot carry.
     """
     lines = read_prompt_file(path)
     if name in _SPREAD:
@@ -103,7 +104,7 @@ def random_prompts(
     *,
     seed: int,
 ) -> list[Prompt]:
-    """Prompts of `length` random ids, or for a chat of as many common words."""
+    """Return prompts of `length` random token IDs, or for a chat of `length` common words."""
     rng = random.Random(seed)
     if form is PromptForm.CHAT:
         return [Prompt(messages=_words(rng, length), sampling=sampling) for _ in range(num_prompts)]

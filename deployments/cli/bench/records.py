@@ -1,6 +1,6 @@
-"""One request of a load: when its answer's chunks came, and what they said of themselves.
+"""Record of one request of a load: arrival times and contents of its answer's chunks.
 
-All times are seconds of one clock, `time.perf_counter` outside tests.
+All times are seconds of one clock, which is `time.perf_counter` outside tests.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Clock = Callable[[], float]
 
 
 class AnswerError(SpecdecError):
-    """A request that came to nothing; the message says why."""
+    """A failed request. The message gives the reason."""
 
 
 class Usage(NamedTuple):
-    """Tokens, as the server counts them."""
+    """Token counts of the server."""
 
     num_input: int
     num_output: int
@@ -38,32 +38,33 @@ class Chunk:
     """One message of a streamed answer."""
 
     is_output: bool = True
-    """False: it tells only totals."""
+    """False if the chunk has only totals."""
     weight: int = 0
-    """Its share of the output: ids where it has them, else characters. 0: it carries neither."""
+    """Amount of output in the chunk: token IDs if present, otherwise characters. 0 if there is
+    neither."""
     usage: Usage | None = None
     speculation: SpecCounts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """What one request took."""
+    """Times and totals of one request."""
 
     start_s: float
-    """When it was sent."""
+    """Time of sending."""
     end_s: float
-    """When the last of its output came, or it failed."""
+    """Time of the last output, or of the failure."""
     chunk_s: tuple[float, ...] = ()
-    """When chunks with output came; at least one where there was an answer."""
+    """Arrival times of chunks with output. An answer has at least one."""
     weights: tuple[int, ...] = ()
-    """Of these chunks."""
+    """Weights of these chunks."""
     usage: Usage = NO_TOKENS
     speculation: SpecCounts | None = None
     error: str | None = None
 
     @property
     def ttft_s(self) -> float:
-        """To the first chunk that carries tokens or text."""
+        """Seconds to the first chunk that carries tokens or text."""
         return self.chunk_s[0] - self.start_s
 
     @property
@@ -72,7 +73,7 @@ class RequestRecord:
 
     @property
     def tpot_s(self) -> float | None:
-        """Per output token but the first; None for an answer that has no other."""
+        """Seconds per output token after the first. None if the answer has only one token."""
         num_later = self.usage.num_output - 1
         return (self.e2el_s - self.ttft_s) / num_later if num_later > 0 else None
 
@@ -83,25 +84,25 @@ class RequestRecord:
 
     @property
     def tokens_per_chunk(self) -> list[float]:
-        """The server's count, divided among the chunks by their weights."""
+        """The server's token count, divided among the chunks by their weights."""
         total = sum(self.weights)
         return [self.usage.num_output * weight / total for weight in self.weights]
 
     @property
     def tokens_by_time(self) -> list[tuple[float, float]]:
-        """(when a chunk came, its tokens)"""
+        """Arrival time and tokens of each chunk."""
         return list(zip(self.chunk_s, self.tokens_per_chunk, strict=True))
 
 
 @dataclass(eq=False, slots=True)
 class _Timeline:
-    """An answer so far."""
+    """State of an answer in progress."""
 
     start_s: float
     chunk_s: list[float] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
     output_s: float | None = None
-    """When the last chunk of the output came, one without text included."""
+    """Time of the last output chunk, including a chunk without text."""
     usage: Usage | None = None
     speculation: SpecCounts | None = None
 
@@ -115,12 +116,12 @@ class _Timeline:
         self.speculation = chunk.speculation or self.speculation
 
     def finished(self) -> RequestRecord:
-        """Raises AnswerError for an answer that lacks what is measured."""
+        """Return the record. Raises AnswerError if the answer lacks a measured value."""
         if self.output_s is None:
             raise AnswerError("the stream ended without any output")
         if self.usage is None:
             raise AnswerError("the stream told no usage: stream_options.include_usage is needed")
-        # Tokens that have no text, such as an end id alone, came with the last chunk.
+        # Tokens without text, such as a single end token, came with the last chunk.
         return RequestRecord(
             start_s=self.start_s,
             end_s=self.output_s,
@@ -134,7 +135,8 @@ class _Timeline:
 async def record_request(
     chunks: AsyncGenerator[Chunk], *, timeout_s: float, clock: Clock = time.perf_counter
 ) -> RequestRecord:
-    """Read an answer to its end. Whatever goes wrong is the record's error: a run goes on."""
+    """Read an answer to its end. Any failure becomes the record's error, so that the run
+    continues."""
     timeline = _Timeline(clock())
     try:
         async with asyncio.timeout(timeout_s) as limit, contextlib.aclosing(chunks):

@@ -1,8 +1,8 @@
-"""What the machine allows: bytes and arithmetic of a pass against measured bandwidth and rate.
+"""Limits of the machine: bytes and arithmetic of a pass over measured bandwidth and rate.
 
-A pass reads every weight of a linear once, however many rows it has, and multiplies each row with
-each of them. So a pass takes at least as long as the slower of the two. What attention reads and
-computes comes on top.
+A pass reads every weight of a linear once, however many rows it has. It multiplies each row with
+each weight. So a pass takes at least as long as the slower of the two. Reads and arithmetic of
+attention are not included.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ _NUM_RUNS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """Of one model on this machine, with this process's threads."""
+    """Limits of one model on this machine, with this process's threads."""
 
     weight_bytes: int
-    """Of all linears, the head included."""
+    """Bytes of all linears, the head included."""
     flops_per_row: int
     bytes_per_second: float
-    """Of a sum over memory."""
+    """Bandwidth of a sum over memory."""
     flops_per_second: float
-    """Of a large product in the model's type."""
+    """Rate of a large product in the model's type."""
 
     @property
     def read_s(self) -> float:
-        """Seconds that reading the weights takes: no pass is faster."""
+        """Seconds to read the weights. No pass is faster."""
         return self.weight_bytes / self.bytes_per_second
 
     @property
     def row_s(self) -> float:
-        """Seconds of arithmetic of one row."""
+        """Seconds of arithmetic per row."""
         return self.flops_per_row / self.flops_per_second
 
     @property
     def free_rows(self) -> int:
-        """Rows whose arithmetic takes no longer than reading the weights does."""
+        """Number of rows whose arithmetic takes no longer than reading the weights."""
         return int(self.read_s / self.row_s)
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Roofline:
 
 
 def measure_roofline(model: ModelRunner) -> Roofline:
-    """Takes about a second."""
+    """Measure the limits. This takes about a second."""
     sizes = [_num_weights(module) for module in model.module.modules()]
     num_weights = sum(sizes)
     return Roofline(
@@ -74,7 +74,7 @@ def measure_roofline(model: ModelRunner) -> Roofline:
 
 
 def _num_weights(module: nn.Module) -> int:
-    """Of a linear of any kind; a wrapper's are its child's."""
+    """Return the number of weights of any kind of linear. A wrapper counts 0; its child counts."""
     if any(True for _ in module.children()):
         return 0
     return getattr(module, "in_features", 0) * getattr(module, "out_features", 0)
@@ -94,7 +94,7 @@ def _matmul_rate(dtype: torch.dtype, device: torch.device) -> float:
 
 
 def _least_s(work: Callable[[], object], device: torch.device) -> float:
-    """Of some runs: what else the machine does only makes them longer."""
+    """Return the minimum time of several runs. Other work on the machine only makes runs longer."""
     seconds = []
     for _ in range(_NUM_RUNS):
         started = time.perf_counter()

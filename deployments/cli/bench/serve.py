@@ -1,4 +1,4 @@
-"""`specdec bench serve`: load a running server and tell how fast it answered."""
+"""`specdec bench serve`: load a running server and report how fast it answered."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ class Measured(NamedTuple):
 
 
 def run(options: BenchServeOptions) -> None:
-    """Measure; prints a table and writes what was asked for. Raises SpecdecError where not a single
-    request of a run was answered."""
+    """Measure the server, print a table and write the requested files.
+
+    Raises SpecdecError if no request of a run was answered.
+    """
     if options.plot is not None:
         check_can_plot()
     load = options.load()
@@ -59,7 +61,7 @@ async def _measure(options: BenchServeOptions, load: Load, report: Report) -> Me
 
 
 def _behind(num_before: int, report: Report) -> Report:
-    """Counts on where the run before ended."""
+    """Return a report that adds the requests of earlier runs."""
 
     def told(num_ended: int, tokens_per_second: float) -> None:
         report(num_before + num_ended, tokens_per_second)
@@ -90,7 +92,7 @@ def _connect(options: BenchServeOptions) -> AbstractAsyncContextManager[Client]:
 
 
 async def _warm_up(client: Client, load: Load, count: int) -> None:
-    """The first prompt again and again, as in vLLM. Raises SpecdecError if one fails."""
+    """Send the first prompt `count` times, as in vLLM. Raises SpecdecError if one fails."""
     prompts = [load.prompts[0]] * count
     warm_up = replace(load, prompts=prompts, arrivals_s=[0.0] * count)
     ended = await run_load(client, warm_up.for_one_run(), lambda num_ended, speed: None)

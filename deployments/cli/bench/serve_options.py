@@ -65,7 +65,7 @@ class BenchServeOptions:
     plot: Path | None
 
     def __post_init__(self) -> None:
-        """Tell what is wrong before anything is sent."""
+        """Report mistakes before anything is sent."""
         for name in ("request_rate", "burstiness", "request_timeout"):
             if not getattr(self, name) > 0:
                 raise InvalidRequestError(
@@ -93,7 +93,8 @@ class BenchServeOptions:
 
     @property
     def dataset(self) -> DatasetName:
-        """A file without a name is taken as it is; without a file the prompts are random."""
+        """The data set. A file without a name is taken as it is. Without a file the prompts are
+        random."""
         inferred = DatasetName.RANDOM if self.dataset_path is None else DatasetName.CUSTOM
         return self.dataset_name or inferred
 
@@ -103,7 +104,7 @@ class BenchServeOptions:
 
     @property
     def address(self) -> str:
-        """host:port of the gRPC service."""
+        """Address of the gRPC service as host:port."""
         if self.grpc_address is not None or self.base_url is None:
             return self.grpc_address or GRPC_ADDRESS
         return urlsplit(self.base_url).netloc or self.base_url
@@ -117,7 +118,7 @@ class BenchServeOptions:
         )
 
     def load(self) -> Load:
-        """Raises InvalidRequestError for a file that the backend cannot carry."""
+        """Return the load. Raises InvalidRequestError for a file that the backend cannot carry."""
         prompts = self._prompts()
         return Load(
             prompts=prompts,
@@ -150,7 +151,8 @@ class BenchServeOptions:
         )
 
     def _sampling(self) -> dict[str, Any]:
-        """Only what differs from every server's default is sent, but for the temperature."""
+        """Return the sent sampling parameters. Except the temperature, only those that differ from
+        every server's default are sent."""
         sampling: dict[str, Any] = {"max_tokens": self.max_tokens, "temperature": self.temperature}
         if self.top_p is not None:
             sampling["top_p"] = self.top_p
@@ -159,6 +161,6 @@ class BenchServeOptions:
         return sampling
 
     def settings(self) -> dict[str, Any]:
-        """Everything but the key, for a file of JSON, which knows no infinity."""
+        """Return all flags except the key, for a JSON file. Infinity is written as "inf"."""
         named = {name: value for name, value in asdict(self).items() if name != "api_key"}
         return {name: "inf" if value == math.inf else value for name, value in named.items()}

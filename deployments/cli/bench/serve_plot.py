@@ -1,4 +1,4 @@
-"""The picture of a load: how the latencies are spread, and the tokens that came in each second."""
+"""Plot of a load: distribution of the latencies, and output tokens in each second."""
 
 from __future__ import annotations
 

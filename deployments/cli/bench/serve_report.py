@@ -1,4 +1,4 @@
-"""What a load found: vLLM's keys as JSON, and vLLM's block as a table."""
+"""Report of a load: vLLM's keys as JSON, and vLLM's block as a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deployments.cli.bench.stage_figures import middle_stages, stage_rows
 _PER_POSITION = "spec_decode_per_position_acceptance_rates"
 _STAGES = "stages"
 _WORST = {"completed": min, "failed": max}
-"""Of several runs the worst is told, so that no failure is lost in a median."""
+"""Over several runs the worst value is reported, so that a median hides no failure."""
 _SHOWN_FAILURES = 5
 _TOTALS = (
     ("Successful requests:", "completed"),
@@ -49,7 +49,7 @@ Figures = dict[str, Any]
 
 
 def result(options: BenchServeOptions, model: str, runs: Sequence[LoadRun]) -> Figures:
-    """Everything, as JSON: at the top the medians over the runs, under `runs` each of them."""
+    """Return everything as JSON: the medians over the runs at the top, each run under `runs`."""
     settings = options.settings()
     each = [_run_figures(options, run) for run in runs]
     told = [
@@ -79,7 +79,8 @@ def _run_figures(options: BenchServeOptions, run: LoadRun) -> Figures:
 
 
 def _details(run: LoadRun) -> Figures:
-    """Of every request, in seconds, under vLLM's names; 0 where it failed."""
+    """Return the details of every request, in seconds, under vLLM's names. 0 for a failed
+    request."""
     done = [record if record.error is None else None for record in run.records]
     return {
         "input_lens": [record.usage.num_input for record in run.records],
@@ -93,7 +94,8 @@ def _details(run: LoadRun) -> Figures:
 
 
 def over_runs(runs: Sequence[Figures]) -> Figures:
-    """The median of every figure that all runs have; of counts one that was seen."""
+    """Return the median of every figure that all runs have. For a count, it is a value that
+    occurred."""
     shared = [name for name in runs[0] if all(name in run for run in runs)]
     return {name: _middle(name, [run[name] for run in runs]) for name in shared}
 
@@ -111,7 +113,8 @@ def _middle(name: str, values: Sequence[Any]) -> Any:
 
 
 def serve_table(found: Figures, wanted: Wanted) -> Table:
-    """In the order of vLLM's block. Several runs stand beside their medians."""
+    """Return the table in the order of vLLM's block. Several runs are shown next to their
+    medians."""
     runs = found["runs"] if len(found["runs"]) > 1 else []
     names = ["median", *(f"run {number}" for number in range(1, len(runs) + 1))] if runs else [""]
     table = Table(title="Serving Benchmark Result", min_width=50)
@@ -170,7 +173,7 @@ def _shown(value: Any) -> str:
 
 
 def failures_text(runs: Sequence[LoadRun]) -> Iterator[str]:
-    """The first few messages, each with how often it came."""
+    """Yield the most frequent messages, each with its number of failures."""
     failures = sum((run.failures for run in runs), start=Counter())
     for message, count in failures.most_common(_SHOWN_FAILURES):
         yield f"{count} failed: {message}"

@@ -1,4 +1,4 @@
-"""What speculation did during a run: by the answers' own counts, or by the server's /metrics."""
+"""Speculation during a run, by the answers' own counts or by the server's /metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from itertools import zip_longest
 from typing import Any
 
 _PREFIXES = ("specdec_", "vllm:")
-"""Whose counters are read. Ours first: with `--metrics-compat vllm` a page has both."""
+"""Prefixes of the counters that are read, ours first. With `--metrics-compat vllm` a page has
+both."""
 _SAMPLE = re.compile(
     r"(?P<prefix>specdec_|vllm:)spec_decode_(?P<name>\w+)_total"
     r"(?:\{(?P<labels>.*)\})?\s+(?P<value>[^\s]+)"
@@ -48,7 +49,7 @@ class SpecCounts:
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted per drafted token, the next token not counted."""
+        """Accepted tokens per drafted token, the next token not counted."""
         return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
 
     @property
@@ -57,8 +58,10 @@ class SpecCounts:
         return 1.0 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else 0.0
 
     def figures(self) -> dict[str, Any]:
-        """By vLLM's names: the rate in percent, the rates per position as shares of the drafts.
-        Nothing where nothing was drafted."""
+        """Return the figures by vLLM's names. Empty if nothing was drafted.
+
+        The acceptance rate is in percent. The rates per position are shares of the drafts.
+        """
         if not self.num_draft_tokens:
             return {}
         drafts = max(self.num_drafts, 1)
@@ -75,7 +78,7 @@ class SpecCounts:
 
 
 def counts_of_answer(payload: Mapping[str, Any]) -> SpecCounts:
-    """From `metrics.speculative_decoding`, or the fields of gRPC's SpeculationStats."""
+    """Return the counts of `metrics.speculative_decoding`, or of gRPC's SpeculationStats."""
     return SpecCounts(
         num_drafts=payload["num_spec_steps"],
         num_draft_tokens=payload["num_draft_tokens"],
@@ -85,12 +88,13 @@ def counts_of_answer(payload: Mapping[str, Any]) -> SpecCounts:
 
 
 def _per_position(histogram: Sequence[int]) -> tuple[int, ...]:
-    """From rounds that accepted j tokens to how often token j was accepted."""
+    """Return the number of times that token j was accepted, from the number of rounds that accepted
+    j tokens."""
     return tuple(sum(histogram[j:]) for j in range(1, len(histogram)))
 
 
 def counts_of_page(page: str) -> SpecCounts | None:
-    """A server's totals from its /metrics, over all its labels; None where it has none."""
+    """Return a server's totals from its /metrics, over all labels. None if the page has none."""
     totals: dict[str, Counter[str]] = {prefix: Counter() for prefix in _PREFIXES}
     for line in page.splitlines():
         if found := _SAMPLE.match(line):

@@ -1,4 +1,4 @@
-"""From a server's totals before and after a run to what the stages of its rounds took."""
+"""Compute the time of a run's stages from a server's totals before and after the run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from deployments.observability.metrics.histogram import quantile
 from specdec.v1 import generation_pb2 as pb
 
 StageFigures = dict[str, dict[str, float]]
-"""By stage as "role stage": count, seconds, and milliseconds of a passage."""
+"""Count, seconds and milliseconds per passage, by stage as "role stage"."""
 _SHARES = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTotals:
-    """What one stage took."""
+    """Totals of one stage."""
 
     count: float = 0.0
     sum_s: float = 0.0
@@ -58,7 +58,8 @@ Stages = dict[str, StageTotals]
 
 
 def stages_of_page(page: str) -> Stages | None:
-    """A server's totals from its /metrics, all cells together; None where it has none."""
+    """Return a server's totals from its /metrics, summed over all cells. None if the page has
+    none."""
     lines = [line for line in page.splitlines() if line.startswith((ROUND_STAGE, ANSWER_STAGE))]
     found: dict[str, dict[str, Any]] = {}
     for family in text_string_to_metric_families("\n".join(lines) + "\n"):
@@ -81,7 +82,7 @@ def _totals(own: Mapping[str, Any]) -> StageTotals:
 
 
 def stages_of_status(status: pb.PoolStatusResponse) -> Stages | None:
-    """The same from PoolStatus."""
+    """Return a server's totals from PoolStatus. None if the message has none."""
     found = {f"{one.role} {one.stage}": _of_message(one, status) for one in status.stages}
     return found or None
 
@@ -95,13 +96,13 @@ def _of_message(message: pb.StageStatus, status: pb.PoolStatusResponse) -> Stage
 
 
 def stage_figures(before: Stages, after: Stages) -> StageFigures:
-    """Of what happened in between; stages that nothing passed are left out."""
+    """Return the figures of the time between two totals. Stages without a passage are left out."""
     passed = ((name, now.since(before.get(name, StageTotals()))) for name, now in after.items())
     return {name: totals.figures() for name, totals in passed if totals.count}
 
 
 def middle_stages(runs: Sequence[StageFigures]) -> StageFigures:
-    """The median over the runs of every figure that all of them have."""
+    """Return the median over the runs of every figure that all of them have."""
     shared = [name for name in runs[0] if all(name in run for run in runs)]
     return {
         name: {key: median(run[name][key] for run in runs) for key in runs[0][name]}
@@ -110,7 +111,7 @@ def middle_stages(runs: Sequence[StageFigures]) -> StageFigures:
 
 
 def stage_rows(found: StageFigures) -> Iterator[tuple[str, str]]:
-    """A label and its figures for every stage, as lines of a table."""
+    """Yield a label and its figures for every stage, as lines of a table."""
     for name, told in found.items():
         if "p50_ms" in told:
             figures = " / ".join(f"{told[key]:.2f}" for key in _SHARES)

@@ -12,7 +12,7 @@ from deployments.cli import options as flag
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """ "1,4" or "1-8"."""
+    """Return the numbers in a text such as "1,4" or "1-8"."""
     try:
         return tuple(dict.fromkeys(k for part in text.split(",") for k in _range(part)))
     except ValueError as error:
@@ -74,7 +74,7 @@ def eval_draft(
 
     `specdec eval-draft --input prompts.jsonl --spec-method ngram --json found.json --plot p.png`
     """
-    # The libraries that load would draw bars of their own.
+    # Otherwise the libraries that load models draw their own progress bars.
     os.environ.setdefault("TQDM_DISABLE", "1")
     from deployments.cli.eval_draft import run as evaluation
     from deployments.cli.eval_draft.options import EvalDraftOptions

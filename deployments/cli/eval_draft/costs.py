@@ -1,4 +1,4 @@
-"""What a draft step and a target pass cost, measured alone on full groups of one length."""
+"""Costs of a draft step and of a target pass, measured alone on full groups of one length."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from specdec_core.worker.round import RoundInput, propose, score_and_verify
 
 _REPEATS = 15
 _CONTEXT = 192
-"""Tokens before the pass; fewer where the model holds fewer."""
+"""Number of tokens before the pass. It is lower if the model holds fewer."""
 _TOKEN = 1
 
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """Seconds, for one batch size."""
+    """Costs in seconds, for one batch size."""
 
     draft_step_s: float
-    """Of one drafted token of every row; 0 without a draft model."""
+    """Seconds to draft one token for every row. 0 without a draft model."""
     target_pass_s: dict[int, float]
-    """By drafted tokens checked; 0 is plain decoding."""
+    """Seconds of a target pass by the number of drafted tokens checked. 0 tokens is plain
+    decoding."""
 
     def ratio(self, num_draft_tokens: int) -> float:
-        """c: a draft step over the target pass that checks K drafted tokens."""
+        """Return c: the cost of a draft step relative to a target pass that checks K drafted
+        tokens."""
         return self.draft_step_s / self.target_pass_s[num_draft_tokens]
 
 
@@ -39,7 +41,7 @@ def measure_costs(
     spec_tokens: Sequence[int],
     params: SamplingParams,
 ) -> StepCosts:
-    """The median of repeated passes; nothing is left in the caches."""
+    """Return medians of repeated passes. The caches are empty afterwards."""
     longest = max(spec_tokens)
     num_rows = min(batch_size, *(_num_rows(m, longest) for m in (target, draft) if m is not None))
     rules = SamplingRules(params, _CONTEXT)
@@ -64,7 +66,7 @@ def _context_len(model: CachedModel, longest: int) -> int:
 
 
 def _num_rows(model: CachedModel, longest: int) -> int:
-    """Rows that the cache holds at once."""
+    """Return the number of rows that fit into the cache together."""
     blocks = -(-(_context_len(model, longest) + longest + 1) // model.block_size)
     return max(model.num_free_blocks // blocks, 1)
 

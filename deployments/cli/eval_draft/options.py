@@ -35,7 +35,7 @@ class EvalDraftOptions(LoadOptions):
     seed: int
 
     def __post_init__(self) -> None:
-        """Tell what is wrong before a model is loaded."""
+        """Report mistakes before a model is loaded."""
         self.sampling_params()
         self.load_config()
         if self.method.uses_draft_model and self.draft is None:
@@ -67,7 +67,7 @@ class EvalDraftOptions(LoadOptions):
                 speculation=SpeculationConfig(
                     method=self.method,
                     num_draft_tokens=num_draft_tokens,
-                    k_policy=KPolicyName.FIXED,  # what each K is worth, pay or not
+                    k_policy=KPolicyName.FIXED,  # measures each K, even if it does not pay
                     min_confidence=self.spec_min_confidence,
                 ),
             )

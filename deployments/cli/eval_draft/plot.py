@@ -1,4 +1,4 @@
-"""The picture of an evaluation: speed-up and acceptance length over K."""
+"""Plot of an evaluation: speed-up and acceptance length over K."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an evaluation found: figures for every K, the best one, and a verdict in words."""
+"""Report of an evaluation: figures for every K, the best K, and a verdict in words."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from deployments.cli.eval_draft.runs import Run, acceptance_length
 from deployments.cli.generate.output import run_stats
 
 USEFUL_SPEEDUP = 1.05
-"""Below it a draft is not worth its memory: measurements differ by as much from run to run."""
+"""Minimum speed-up of a draft that is worth its memory. Measurements differ by as much from run to
+run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One K."""
+    """Results of one K."""
 
     num_draft_tokens: int
     run: Run
     plain: Run
     costs: StepCosts
     categories: Mapping[str, str]
-    """Of every request id."""
+    """Category by request ID."""
 
     @property
     def measured_speedup(self) -> float:
@@ -34,8 +35,11 @@ class Point:
 
     @property
     def predicted_speedup(self) -> float:
-        """Tokens per round over what a round costs, in plain passes; prefill and scheduling left
-        out. A hybrid's rounds count as drafted by the model: they may be cheaper."""
+        """Tokens per round divided by the cost of a round in plain passes.
+
+        Prefill and scheduling are left out. A hybrid's rounds count as drafted by the model,
+        although they may be cheaper.
+        """
         plain_s = self.costs.target_pass_s[0]
         drafting_s = self.num_draft_tokens * self.costs.draft_step_s
         proposed_s = self.costs.target_pass_s[self.num_draft_tokens] + drafting_s
@@ -44,7 +48,7 @@ class Point:
 
     @property
     def num_different(self) -> int:
-        """Requests whose tokens are not those of plain decoding."""
+        """Number of requests whose tokens differ from plain decoding."""
         return sum(self.run.tokens[name] != ids for name, ids in self.plain.tokens.items())
 
     @property
@@ -77,7 +81,7 @@ def best_point(points: Sequence[Point]) -> Point:
 
 
 def verdict(points: Sequence[Point]) -> str:
-    """Whether the draft pays, and what stands in its way if it does not."""
+    """Return in words whether the draft pays, and if not, the reason."""
     best = best_point(points)
     k, speedup = best.num_draft_tokens, best.measured_speedup
     if speedup >= USEFUL_SPEEDUP:
@@ -96,7 +100,7 @@ def verdict(points: Sequence[Point]) -> str:
 
 
 def record(points: Sequence[Point], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything, as JSON."""
+    """Return everything as JSON."""
     plain, costs = points[0].plain, points[0].costs
     return {
         "settings": dict(settings),
@@ -125,7 +129,7 @@ def points_table(points: Sequence[Point]) -> Table:
 
 
 def positions_line(point: Point) -> str:
-    """Acceptance per position, of the rounds that drafted that far."""
+    """Return a line with the acceptance per position, over the rounds that drafted that far."""
     shares = point.record()["acceptance_per_position"]
     shown = ", ".join(f"{share:.2f}" for share in shares)
     return f"accepted per position at K = {point.num_draft_tokens}: {shown}"

@@ -1,7 +1,7 @@
-"""`specdec eval-draft`: what a draft, or prompt lookup, is worth for a target on a file of prompts.
+"""`specdec eval-draft`: measure the gain from a draft or prompt lookup on a file of prompts.
 
-Decodes the prompts plainly once and with every K, and measures the passes alone beside: together
-they say what was gained, and what the cost of a draft step lets one expect.
+Decodes the prompts once without speculation and once with every K, and also measures the passes
+alone. The runs show the actual gain. The cost of a draft step gives the expected gain.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from specdec_core.request import Request
 
 
 def run(options: EvalDraftOptions) -> None:
-    """Evaluate; prints tables and a verdict, and writes what was asked for."""
+    """Evaluate the draft, print tables and a verdict, and write the requested files."""
     if options.plot is not None:
         check_can_plot()
     lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)

@@ -1,4 +1,4 @@
-"""The runs of an evaluation: the same requests decoded plainly, and with every K."""
+"""Runs of an evaluation: the same requests decoded without speculation, and with every K."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Run:
     """One run over all requests."""
 
     tokens: dict[str, tuple[int, ...]]
-    """Emitted ids by request."""
+    """Emitted token IDs by request."""
     request_stats: dict[str, RequestStats]
     stats: AlgorithmStats
     seconds: float
@@ -34,13 +34,13 @@ class Run:
 
     @property
     def tokens_per_round(self) -> float:
-        """Committed per sequence and target pass, those without a proposal included."""
+        """Tokens committed per sequence and target pass, passes without a proposal included."""
         rounds = self.stats.num_sequence_rounds
         return self.stats.num_committed / rounds if rounds else 1.0
 
     @property
     def proposed_share(self) -> float:
-        """Of the rounds, those that checked a proposal."""
+        """Share of the rounds that checked a proposal."""
         rounds = self.stats.num_sequence_rounds
         return self.stats.num_proposed_rounds / rounds if rounds else 0.0
 
@@ -53,7 +53,7 @@ def decode(
     report: Report,
     algorithm: AlgorithmName = AlgorithmName.EXSPEC,
 ) -> Run:
-    """Decode all requests. Raises SpecdecError when one fails."""
+    """Decode all requests. Raises SpecdecError if a request fails."""
     engine = Engine(target, draft, config=config, algorithm=algorithm)
     tokens: dict[str, tuple[int, ...]] = defaultdict(tuple)
     request_stats: dict[str, RequestStats] = {}
@@ -72,6 +72,6 @@ def decode(
 
 
 def acceptance_length(stats: Sequence[RequestStats]) -> float:
-    """Tokens committed per round with a proposal, over several requests."""
+    """Return the tokens committed per round with a proposal, over several requests."""
     rounds = sum(s.num_proposed_rounds for s in stats)
     return 1.0 + sum(s.num_accepted for s in stats) / rounds if rounds else 0.0

@@ -1,4 +1,4 @@
-"""The flags that say how models are loaded, of every command that runs an engine on a file."""
+"""Flags for loading models, shared by every command that runs an engine on a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specdec_core.loading.loader import DType, LoadConfig, LoadedPair, device_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """As cli/options.py says what each means."""
+    """Loading flags; cli/options.py explains each."""
 
     dtype: str
     device: str
@@ -30,8 +30,8 @@ class LoadOptions:
     max_model_len: int | None
     kv_cache_tokens: int | None
     enable_prefix_caching: bool = False
+    """False where runs are compared, because a run would find prompts that another has computed."""
     enforce_eager: bool = False
-    """Off where runs are compared: one would find the prompts that another has computed."""
     gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
 
     def load_config(self) -> LoadConfig:
@@ -48,7 +48,7 @@ class LoadOptions:
         )
 
     def default_draft_tokens(self, algorithm: str, k_policy: KPolicyName) -> int:
-        """Return the maximum K of an algorithm on this device where no flag names one."""
+        """Return the default maximum K of an algorithm on this device, for use without a flag."""
         has_gpu = device_of(self.load_config().device).type == "cuda"
         return default_draft_tokens(AlgorithmName(algorithm).k_policy(k_policy), has_gpu=has_gpu)
 
@@ -61,8 +61,11 @@ class LoadOptions:
         )
 
     def load_models(self, target: str, draft: str | None) -> LoadedPair:
-        """Folders, hub ids or names of demo models. Whatever a draft proposes, the target decides:
-        it need not pay for equal bits."""
+        """Load both models. Names may be folders, hub IDs or demo models.
+
+        The draft is loaded in fast numerics. The target decides on every proposal, so the draft
+        needs no batch invariance.
+        """
         load = self.load_config()
         draft_load = replace(load, revision=self.draft_revision, numerics=Numerics.FAST)
         folder = None if draft is None else resolve_model(draft)

@@ -1,4 +1,4 @@
-"""The flags of `specdec generate` as one record, and the engine's configuration that follows."""
+"""The flags of `specdec generate` as one record, and the engine's configuration from them."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class GenerateOptions(LoadOptions):
     spec_method: SpecMethod | None
     spec_model: str | None
     spec_tokens: int | None
-    """Maximum K. None: as suits algorithm, policy and device."""
+    """Maximum K. If None, it depends on algorithm, policy and device."""
     spec_policy: KPolicyName
     spec_min_confidence: float
     overlap: OverlapMode
     prompt_lookup_max: int | None
     prompt_lookup_min: int | None
     max_num_seqs: int | None
-    """None: as many as gain."""
+    """Maximum rows of a batch. If None, the number of rows that still gain throughput."""
     batch_size: int | None
     """Old name of max_num_seqs."""
     window: int | None
@@ -77,7 +77,7 @@ class GenerateOptions(LoadOptions):
     raw_prompt: bool
 
     def __post_init__(self) -> None:
-        """Tell what is wrong before a model is loaded."""
+        """Report mistakes before a model is loaded."""
         self.sampling_params()
         self.pool_config(num_requests=0)
         self.load_config()
@@ -99,7 +99,7 @@ class GenerateOptions(LoadOptions):
 
     @property
     def draft(self) -> str | None:
-        """The draft model that the engine loads, unless it decodes plainly."""
+        """The draft model that the engine loads. None if it decodes without a draft model."""
         return self._drafting.draft
 
     @property

@@ -1,4 +1,4 @@
-"""What `specdec generate` writes: one record a line in input order, and the totals of a run."""
+"""Output of `specdec generate`: one record per line in input order, and the totals of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STAGES = ("draft", "verify", "align", "view", "stack", "schedule")
 
 
 class OrderedWriter:
-    """Writes records as soon as those of every earlier key have been written."""
+    """Writes records in key order, each as soon as all records of earlier keys are written."""
 
     def __init__(self, out: TextIO, keys: Iterable[int]) -> None:
         self._out = out
@@ -33,7 +33,7 @@ class OrderedWriter:
 def answer_record(
     line: PromptLine, request: Request, token_ids: Sequence[int], text: str, last: TokenEvent
 ) -> dict[str, Any]:
-    """One output line; `error` only where there was one."""
+    """Return one output line. `error` is present only if there was an error."""
     stats = last.stats or RequestStats()
     record = {
         "id": line.output_id,
@@ -49,7 +49,7 @@ def answer_record(
 
 
 def run_stats(stats: AlgorithmStats, *, num_requests: int, seconds: float) -> dict[str, Any]:
-    """The totals of a run. Loading the models is not in `seconds`."""
+    """Return the totals of a run. `seconds` does not include loading the models."""
     rounds, groups = stats.num_rounds, stats.num_groups
     return {
         "requests": num_requests,
@@ -72,7 +72,8 @@ def run_stats(stats: AlgorithmStats, *, num_requests: int, seconds: float) -> di
 
 
 def _acceptance_per_position(stats: AlgorithmStats) -> list[float]:
-    """How often drafted token j was accepted, of the rounds that drafted that far."""
+    """Return the share of accepted tokens at each position, over the rounds that drafted that
+    far."""
     accepted = (*stats.accepted_per_position, *[0] * len(stats.drafted_per_position))
     return [
         num_accepted / num_drafted

@@ -1,7 +1,7 @@
-"""The input of `specdec generate`: one JSON object a line, and which of the lines are taken.
+"""Input of `specdec generate`: one JSON object per line, and the selection of lines.
 
-A line is Spec-Bench's (`turns`), `{"prompt": ...}`, `{"messages": ...}` or `{"prompt_token_ids":
-...}`. It may name its own sampling parameters, which win over the flags.
+A line has Spec-Bench's `turns`, or `{"prompt": ...}`, `{"messages": ...}` or `{"prompt_token_ids":
+...}`. Sampling parameters of a line override the flags.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ class PromptLine(SamplingFields):
 
     @property
     def output_id(self) -> int | str:
-        """The line's own id, else its number."""
+        """The line's own ID, otherwise its number."""
         named = [name for name in (self.id, self.question_id) if name is not None]
         return named[0] if named else self.line_number
 
     @property
     def first_text(self) -> str:
-        """The prompt, or the first turn; empty for a line of messages or ids."""
+        """The prompt, or the first turn. Empty for a line of messages or token IDs."""
         return self.prompt if self.prompt is not None else (self.turns or [""])[0]
 
     @property
     def sampling_overrides(self) -> dict[str, Any]:
-        """The sampling parameters that the line names itself, for `resolve_sampling`."""
+        """The line's own sampling parameters, for `resolve_sampling`."""
         named = self.named_sampling | {"logprobs": self.logprobs}
         if self.max_completion_tokens is not None:
             named["max_tokens"] = self.max_completion_tokens
@@ -77,7 +77,7 @@ class PromptLine(SamplingFields):
 
 
 def read_prompt_file(path: Path) -> list[PromptLine]:
-    """Every line that is not blank. Raises InvalidRequestError naming the first bad line."""
+    """Return every line that is not blank. Raises InvalidRequestError naming the first bad line."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -110,7 +110,8 @@ def _parse(path: Path, number: int, line: str) -> PromptLine:
 def select(
     lines: Sequence[PromptLine], *, limit: int | None = None, sample: int | None = None
 ) -> list[PromptLine]:
-    """The first `limit` lines, or `sample` lines spread evenly over the categories; file order."""
+    """Return the first `limit` lines, or `sample` lines spread evenly over the categories, in file
+    order."""
     if sample is None:
         return list(lines[:limit])
     by_category = defaultdict(list)
@@ -124,7 +125,11 @@ def select(
 
 
 def _quotas(sizes: dict[str, int], sample: int) -> Counter[str]:
-    """One to each category in turn, until `sample` are given or the categories are used up."""
+    """Return the number of lines from each category.
+
+    Each category in turn gets one line, until `sample` lines are given or the categories are used
+    up.
+    """
     quotas: Counter[str] = Counter()
     wanted = min(sample, sum(sizes.values()))
     for name in cycle(sizes):

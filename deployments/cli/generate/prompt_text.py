@@ -1,4 +1,5 @@
-"""From a line of the input file to prompt ids or a request, by the service's own text model."""
+"""Convert a line of the input file to prompt token IDs or a request, with the service's text
+model."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def first_messages(line: PromptLine) -> Conversation:
 
 
 def encode_line(text: TextModel, line: PromptLine, *, is_raw: bool) -> tuple[int, ...]:
-    """The ids of the line's prompt, of its first turn where it has several."""
+    """Return the token IDs of the line's prompt. If the line has several turns, take the first."""
     if line.prompt_token_ids is not None:
         return tuple(line.prompt_token_ids)
     if is_raw and line.messages is not None:
@@ -40,7 +41,7 @@ def encode_line(text: TextModel, line: PromptLine, *, is_raw: bool) -> tuple[int
 def line_request(
     text: TextModel, line: PromptLine, params: SamplingParams, *, is_raw: bool
 ) -> Request:
-    """The line as one request; what it names of sampling overrules `params`."""
+    """Return the line as one request. Sampling parameters of the line override `params`."""
     return Request(
         request_id=str(line.line_number),
         prompt_token_ids=encode_line(text, line, is_raw=is_raw),

@@ -1,8 +1,8 @@
 """`specdec generate`: decode every line of a file with the engine, in this process.
 
-A request is its line: --seed and the other sampling flags apply to every line unchanged, unless
-the line names its own. So a served request with the same prompt, seed and parameters gives the
-same ids.
+Each line is one request. --seed and the other sampling flags apply to every line unchanged, unless
+the line sets its own. A served request with the same prompt, seed and parameters therefore gives
+the same token IDs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Dialogue:
 
 
 def run(options: GenerateOptions) -> None:
-    """Decode the file. Raises InvalidRequestError before the first token wherever it can."""
+    """Decode the file. Raises InvalidRequestError before the first token if possible."""
     lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)
     text = options.load_text(options.model)
     started = time.perf_counter()
@@ -87,7 +87,7 @@ def _make_engine(options: GenerateOptions, models: LoadedPair, num_requests: int
 
 
 class Decoding:
-    """One run over the lines: which dialogues are live, and what each turn led to."""
+    """One run over the lines: the live dialogues, and the results of their turns."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Decoding:
         self._live: dict[str, Dialogue] = {}
 
     def run(self, lines: Sequence[PromptLine], report: Report) -> float:
-        """Decode every line; returns the seconds that it took."""
+        """Decode every line and return the seconds taken."""
         dialogues = [self._begin(line) for line in lines]
         if self._options.sort_by_length:
             dialogues.sort(key=lambda dialogue: len(dialogue.request.prompt_token_ids))
@@ -161,7 +161,7 @@ class Decoding:
         self._writer.write(dialogue.line.line_number, dialogue.records)
 
     def _next_turn(self, dialogue: Dialogue, answer: str) -> Dialogue:
-        """The model's own answer becomes context of the next question."""
+        """Return the next turn. The model's own answer becomes context of the next question."""
         turn = dialogue.turn + 1
         assert dialogue.line.turns is not None, "only a line with turns has a next one"
         question = {"role": "user", "content": dialogue.line.turns[turn]}
@@ -183,7 +183,7 @@ class Decoding:
 
     @contextmanager
     def _naming(self, line: PromptLine) -> Iterator[None]:
-        """Put the file and the line number before what is wrong with a line."""
+        """Put the file and the line number before an error message about a line."""
         try:
             yield
         except InvalidRequestError as error:

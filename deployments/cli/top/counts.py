@@ -1,4 +1,4 @@
-"""What is shown of totals: shares, and how requests ended. Pure."""
+"""Displayed figures from totals: shares, and how requests ended. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from specdec.v1 import generation_pb2 as pb
 
 
 class Poll(NamedTuple):
-    """A status, and when it came by a steady clock."""
+    """A status and the time of its arrival, in seconds of a steady clock."""
 
     status: pb.PoolStatusResponse
     at_s: float
 
 
 class Share(NamedTuple):
-    """So many of so many."""
+    """A part of a whole."""
 
     part: float
     whole: float
@@ -32,29 +32,29 @@ def share(counts: Growth, part: str, whole: str) -> Share:
 
 
 def totals(status: pb.PoolStatusResponse) -> Growth:
-    """Since the start of the coordinators."""
+    """Return the growth since the start of the coordinators."""
     return so_far(of_cells(status, 0.0))
 
 
 def lately(poll: Poll, earlier: Poll | None) -> Growth:
-    """Between the polls; all of it where there is nothing to compare with."""
+    """Return the growth between the polls. Without an earlier poll, return the totals."""
     if earlier is None:
         return totals(poll.status)
     return between(of_cells(*earlier), of_cells(*poll))
 
 
 def finished(counts: Growth) -> dict[str, int]:
-    """Requests by how they ended; those that did."""
+    """Return the number of ended requests by finish reason, zeros left out."""
     return _by_end(counts, FINISHED)
 
 
 def refused(counts: Growth) -> dict[str, int]:
-    """Requests that the coordinators did not take, by why."""
+    """Return the number of requests that the coordinators refused, by reason."""
     return _by_end(counts, REJECTED)
 
 
 def failed(counts: Growth) -> dict[str, int]:
-    """Requests that a pool ended with an error, by its kind."""
+    """Return the number of requests that a scheduler ended with an error, by kind."""
     return _by_end(counts, FAILED)
 
 

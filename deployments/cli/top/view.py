@@ -1,4 +1,4 @@
-"""The view of a running service: two statuses in, one renderable out. Pure."""
+"""View of a running service: two statuses in, one renderable out. Pure."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ from deployments.observability.metrics.status_totals import (
 from specdec.v1 import generation_pb2 as pb
 
 _BAR = 20
-"""Characters of a full bar."""
+"""Length of a full bar in characters."""
 _PLACES = (1, 2, 3, 4, 8, 15)
-"""Positions of drafted tokens that are shown, from 1 on."""
+"""Displayed positions of drafted tokens, from 1 on."""
 _UNKNOWN = Growth({}, None)
-"""Of a replica that was not there before."""
+"""Growth of a replica that was missing in the earlier status."""
 
 
 def view(address: str, poll: Poll, earlier: Poll | None) -> RenderableType:
-    """Rates and shares are of the time between the polls; of all time where there is none, or
-    where no group was formed in it."""
+    """Return the view. Rates and shares are those of the time between the polls.
+
+    Without an earlier poll, or if no group was formed between the polls, they are those of all
+    time.
+    """
     lately, status = counts.lately(poll, earlier), poll.status
     shown = lately if lately["num_groups"] else totals(status)
     parts: list[RenderableType] = [
@@ -49,7 +52,7 @@ def view(address: str, poll: Poll, earlier: Poll | None) -> RenderableType:
 
 
 def away(message: str) -> RenderableType:
-    """While nobody answers."""
+    """Return the view while the service does not answer."""
     return Text(f"{message}; trying again", style="red")
 
 
@@ -91,8 +94,11 @@ def _groups(status: pb.PoolStatusResponse, shown: Growth) -> Table:
 
 
 def _speculation(shown: Growth) -> Table:
-    """Return a table of shares. A position's is that of the rounds with a proposal which accepted
-    its token there."""
+    """Return a table of shares.
+
+    The share of a position is that of the rounds with a proposal whose token at the position was
+    accepted.
+    """
     num_proposed = shown["num_proposed_rounds"]
     table = Table("speculation", "share", "", box=None, pad_edge=False, header_style="bold")
     _bar(
@@ -119,7 +125,8 @@ def _ends(status: pb.PoolStatusResponse) -> Table:
 
 
 def _refusals(status: pb.PoolStatusResponse) -> Table:
-    """By the coordinators: wrong keys and what else an ingress refuses itself Serve counts."""
+    """Return the refusals by the coordinators. Serve counts the requests that an ingress itself
+    refuses, such as wrong keys."""
     whole = totals(status)
     ends = counts.refused(whole) | {
         f"failed: {kind}": count for kind, count in counts.failed(whole).items()

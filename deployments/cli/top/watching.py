@@ -1,4 +1,4 @@
-"""Asks a running service for its status again and again; one that is away is asked on."""
+"""Ask a running service for its status repeatedly, also while it does not answer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from specdec_core.errors import InvalidRequestError, SpecdecError
 
 _TIMEOUT_S = 10.0
 _SPEAKS_HTTP_1 = "Failed parsing HTTP/2"
-"""What gRPC says of a port that answers in HTTP/1."""
+"""Message of gRPC about a port that answers in HTTP/1."""
 _WRONG = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-"""What asking again does not help against."""
+"""Errors that a retry does not fix."""
 
 Ask = Callable[[], Poll]
 
@@ -33,8 +33,11 @@ class AwayError(SpecdecError):
 
 @contextmanager
 def service_at(address: str, api_key: str | None) -> Iterator[Ask]:
-    """How to ask it. Asking raises AwayError, or InvalidRequestError where the key is wrong, or the
-    address is that of HTTP."""
+    """Yield a function that asks the service for its status.
+
+    It raises AwayError, or InvalidRequestError if the key is wrong or the address is that of
+    HTTP.
+    """
     if "://" in address:
         raise _not_grpc(address)
     metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
@@ -54,14 +57,14 @@ def service_at(address: str, api_key: str | None) -> Iterator[Ask]:
 
 
 def show_once(ask: Ask, address: str, interval_s: float, console: Console) -> None:
-    """Two polls, so that there are rates, and one view."""
+    """Show one view from two polls, so that there are rates."""
     first = ask()
     time.sleep(interval_s)
     console.print(view(address, ask(), first))
 
 
 def watch(ask: Ask, address: str, interval_s: float, console: Console) -> None:
-    """Until Ctrl-C."""
+    """Show views until Ctrl-C."""
     earlier: Poll | None = None
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         while True:

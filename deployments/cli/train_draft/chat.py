@@ -1,4 +1,4 @@
-"""The target's chat template, taken apart so that the target can write the user's turns too."""
+"""Split the target's chat template, so that the target can also write the user's turns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OPENERS = (
     "",
     "Rewrite the following paragraph: ",
 )
-"""How made-up user turns begin: half of them freely, the others like common tasks."""
+"""Beginnings of made-up user turns. Half of them are free, the others are like common tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,11 @@ class TemplateChat:
 
 
 def template_chat(text: TextModel) -> TemplateChat:
-    """Raises InvalidRequestError for a model without a chat template, or one that hides the user's
-    words."""
+    """Return the split template.
+
+    Raises InvalidRequestError for a model without a chat template, or if the template hides the
+    user's words.
+    """
     rendered = text.render_chat([{"role": "user", "content": _MARK}])
     before, mark, behind = rendered.partition(_MARK)
     if not mark or not behind:

@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 
 def _list_of(parse: Callable[[str], Value]) -> Callable[[str], tuple[Value, ...]]:
-    """A callback that turns "0,1" into the values."""
+    """Return a callback that turns "0,1" into the values."""
 
     def callback(text: str) -> tuple[Value, ...]:
         try:
@@ -154,7 +154,7 @@ def train_draft(
 
     `specdec train-draft --target Qwen/Qwen3-8B --output draft --device cuda --mixed-precision`
     """
-    # The libraries that load and save would draw bars of their own.
+    # Otherwise the libraries that load and save models draw their own progress bars.
     os.environ.setdefault("TQDM_DISABLE", "1")
     from deployments.cli.train_draft import run as training
     from deployments.cli.train_draft.options import TrainDraftOptions
@@ -168,8 +168,8 @@ def train_draft(
 
 
 def command_line(ctx: typer.Context) -> str:
-    """What was called, for whoever repeats it: flags that differ from their defaults, paths by
-    their last part."""
+    """Return the command line for a repeated run: flags that differ from their defaults, and paths
+    by their last part."""
     words = ["specdec", str(ctx.info_name)]
     for param in ctx.command.params:
         value: Any = ctx.params.get(param.name or "")

@@ -1,4 +1,4 @@
-"""The flags of `specdec train-draft` as one record, and the job that follows."""
+"""The flags of `specdec train-draft` as one record, and the job from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from specdec_core.training.trainer import TrainConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainDraftOptions:
-    """The command's flags; train_draft_flags.py says what each means."""
+    """The command's flags; command.py explains each."""
 
     target: str
     output: Path
@@ -62,7 +62,7 @@ class TrainDraftOptions:
     chat_template: Path | None
 
     def __post_init__(self) -> None:
-        """Tell what is wrong before a model is loaded."""
+        """Report mistakes before a model is loaded."""
         self.job(command="")
 
     def job(self, command: str) -> DraftJob:
@@ -82,7 +82,8 @@ class TrainDraftOptions:
         )
 
     def load_config(self, text: TextModel) -> LoadConfig:
-        """The target's cache holds one batch of documents."""
+        """Return the configuration with a cache for the target that holds one batch of
+        documents."""
         longest = min(self._text().max_document_tokens, text.max_model_len)
         blocks = -(-longest // BLOCK_SIZE)
         return LoadConfig(
@@ -134,7 +135,8 @@ class TrainDraftOptions:
 
 
 def _name(target: str) -> str:
-    """Where a folder lies is nobody's affair."""
+    """Return the target's name. For a folder it is the last part, so that the path stays
+    private."""
     return Path(target).resolve().name if Path(target).is_dir() else target
 
 

@@ -1,4 +1,4 @@
-"""`specdec train-draft`: load the target, make a draft for it, say where it lies."""
+"""`specdec train-draft`: load the target, train a draft for it, print the draft's folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specdec_core.training.trainer import Progress as Trained
 
 
 def run(options: TrainDraftOptions, command: str) -> None:
-    """Train the draft; prints what was reached, and the folder last."""
+    """Train the draft, then print the results and, last, the folder."""
     path = resolve_model(options.target)
     text = load_text_model(
         path,
@@ -50,7 +50,7 @@ def _summary(result: Trained) -> str:
 
 
 class _Bars:
-    """One bar for the text, one for the training."""
+    """Reports with progress bars: one for the text, one for the training."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -71,7 +71,7 @@ class _Bars:
 
 
 class _Lines:
-    """For a log, where nobody watches a bar: a line for every twentieth of the way."""
+    """Reports to a log, without a terminal: one line for every twentieth of a stage."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -1,1 +1,1 @@
-"""`specdec verify`: every algorithm beside plain decoding, token for token."""
+"""`specdec verify`: compare every algorithm with plain decoding, token for token."""

@@ -1,7 +1,7 @@
-"""Decodes the cells of an audit with one target and compares every answer with the reference.
+"""Decode the cells of an audit with one target and compare every answer with the reference.
 
-The reference is plain decoding, one sequence at a time. Answers are kept by (prompt, temperature),
-so that each is decoded once, when the first cell needs it.
+The reference is plain decoding, one sequence at a time. Reference answers are kept by (prompt,
+temperature). Each is decoded once, when the first cell needs it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from specdec_core.model import CachedModel
 from specdec_core.request import Request
 
 MakeRequest = Callable[[int, float], Request]
-"""The request of (prompt, temperature); its id is the prompt's number."""
+"""Makes the request of (prompt, temperature). Its ID is the prompt's number."""
 MakeConfig = Callable[[Point, int], PoolConfig]
-"""The pool of (point, number of requests)."""
+"""Makes the scheduler configuration of (point, number of requests)."""
 Report = Callable[[str, int], None]
-"""Called with what is being decoded and how many more of its answers are finished."""
+"""Called with the name of the decoding and its number of newly finished answers."""
 
 
 def company_of(cell: Cell) -> Company:
@@ -53,9 +53,9 @@ class CellResult:
     prompts: tuple[int, ...]
     judged: tuple[Judged, ...]
     logit_change: float | None
-    """Measured for rows in company, where there was a difference."""
+    """Change of logits measured for rows in company. None if there was no difference."""
     logprobs: LogprobChange | None
-    """None when none were asked for."""
+    """Change of log-probabilities. None if they were not requested."""
     stats: AlgorithmStats
     num_tokens: int
     seconds: float
@@ -70,7 +70,7 @@ class CellResult:
 
     @property
     def failures(self) -> list[str]:
-        """What contradicts the promise; empty when the cell holds it."""
+        """Contradictions to the promise. Empty if the cell holds it."""
         is_exact = self.numerics is Numerics.EXACT
         wrong = [item for item in self.judged if is_exact or not item.gap.is_rounding]
         found = []
@@ -98,7 +98,7 @@ class Speed:
 
 @dataclass(eq=False, slots=True)
 class Audit:
-    """One target, its draft, and the answers that plain decoding gave so far."""
+    """One target, its draft, and the reference answers of plain decoding so far."""
 
     target: CachedModel
     draft: CachedModel | None
@@ -107,12 +107,12 @@ class Audit:
     make_config: MakeConfig
     report: Report
     references: dict[tuple[int, float], Answer] = field(default_factory=dict)
-    """By (prompt, temperature); answers of an earlier audit may be put here."""
+    """Reference answers by (prompt, temperature). Answers of an earlier audit may be put here."""
     reference_speed: Speed = field(default_factory=Speed)
     _logit_changes: dict[Company, float] = field(default_factory=dict)
 
     def reference(self, prompt: int, temperature: float) -> Answer:
-        """What plain decoding, alone, answers."""
+        """Return the answer of plain decoding, one sequence at a time."""
         key = (prompt, temperature)
         if key not in self.references:
             cell = Cell(PLAIN, Point(SpecMethod.NONE, 0, 1, temperature))
@@ -168,8 +168,11 @@ class Audit:
     def _judge(
         self, cell: Cell, prompts: Sequence[int], found: Sequence[Difference]
     ) -> tuple[Judged, ...]:
-        """By what was measured for this company before; by a new measurement where that explains
-        too little, the prompts in question first."""
+        """Judge differences by the measured change of logits for this company.
+
+        If the known change explains too little, measure again, first with the prompts in
+        question.
+        """
         company = company_of(cell)
         if not found:
             return ()

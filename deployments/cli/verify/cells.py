@@ -1,6 +1,6 @@
-"""Which cells an audit runs, and with which prompts: pure functions of the flags and a seed.
+"""Choose the cells of an audit and their prompts: pure functions of the flags and a seed.
 
-A point is (draft, K, B, T); a cell is a point decoded by one algorithm. Every algorithm gets the
+A point is (draft, K, B, T). A cell is a point decoded by one algorithm. Every algorithm gets the
 same points with the same prompts, so that their rows can be compared.
 """
 
@@ -17,12 +17,12 @@ from specdec_core.config import SpecMethod
 
 PLAIN = "autoregressive"
 PADDED = ("eqspec", "exspec-padded")
-"""They run over the left-padded cache."""
+"""Algorithms that run over the left-padded cache."""
 ALGORITHMS = (PLAIN, *PADDED, "exspec")
 
 
 class Cells(StrEnum):
-    """How prompts and cells are brought together."""
+    """Assignment of prompts to cells."""
 
     RANDOM = "random"
     """Each prompt in one cell drawn for it, and some prompts in every cell."""
@@ -70,7 +70,8 @@ class Grid:
     temperatures: tuple[float, ...]
 
     def points(self, algorithm: str) -> list[Point]:
-        """Plain decoding has no draft, and at batch size 1 it is the reference itself."""
+        """Return the points. Plain decoding has no draft; at batch size 1 it is the reference
+        itself."""
         if algorithm == PLAIN:
             axes = itertools.product(self.temperatures, self.batch_sizes)
             return [Point(SpecMethod.NONE, 0, batch, t) for t, batch in axes if batch > 1]
@@ -85,7 +86,7 @@ class Grid:
 def plan(
     grid: Grid, num_prompts: int, *, cells: Cells, num_in_every_cell: int, seed: int
 ) -> list[Task]:
-    """Every task of an audit, algorithm by algorithm."""
+    """Return every task of an audit, algorithm by algorithm."""
     return [
         Task(Cell(algorithm, point), prompts)
         for algorithm in grid.algorithms
@@ -109,7 +110,8 @@ def _plan_points(
 
 
 def _spread(point: Point, num_prompts: int, num_wanted: int) -> set[int]:
-    """So many prompts, evenly from all of them; more where a batch would not be full."""
+    """Return `num_wanted` prompts, spread evenly over all of them. Take more if a batch would not
+    be full."""
     if num_wanted == 0:
         return set()
     count = min(max(num_wanted, point.batch_size), num_prompts)
@@ -121,9 +123,9 @@ def _draw(
 ) -> Iterator[tuple[Point, set[int]]]:
     """Deal every prompt to a point drawn for it.
 
-    A drawn point takes one and a half batches, so that its batch is full and refills once; if too
-    few prompts are left for a batch, prompts that were dealt before keep them company. No point is
-    drawn twice before each was drawn once.
+    A drawn point takes one and a half batches, so that its batch is full and refills once. If too
+    few prompts are left for a batch, earlier prompts fill it up. No point is drawn twice before
+    each was drawn once.
     """
     prompts = rng.sample(range(num_prompts), num_prompts)
     dealt = 0

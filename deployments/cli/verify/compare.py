@@ -1,4 +1,5 @@
-"""What a decoding gave and where it first leaves the reference: ids, ends, log-probabilities."""
+"""Output of a decoding and its first difference from the reference: token IDs, ends,
+log-probabilities."""
 
 from __future__ import annotations
 
@@ -28,33 +29,33 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Where an answer first leaves the reference."""
+    """First difference between an answer and the reference."""
 
     prompt: int
     """Index among the chosen lines."""
     position: int
     """Index among the emitted tokens."""
     expected: int | None
-    """The reference's id there; None where it had ended."""
+    """Token ID of the reference at the position. None if the reference had ended."""
     got: int | None
     reasons: tuple[str | None, str | None]
-    """Why the reference and why the answer ended."""
+    """Finish reasons of the reference and of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogprobChange:
-    """How far log-probabilities lie from the reference's, over answers with equal ids."""
+    """Distance of log-probabilities from the reference's, over answers with equal token IDs."""
 
     num_answers: int
     num_missing: int
-    """Answers with tokens that came without."""
+    """Number of answers with tokens that have no log-probabilities."""
     num_different: int
-    """Answers of which some value is not the same bits."""
+    """Number of answers with at least one value whose bits differ."""
     largest: float
 
 
 def first_difference(prompt: int, expected: Answer, got: Answer) -> Difference | None:
-    """None for equal ids with an equal end."""
+    """Return the first difference. None if token IDs and ends are equal."""
     pairs = zip_longest(expected.token_ids, got.token_ids)
     position = next(
         (place for place, (a, b) in enumerate(pairs) if a != b), len(expected.token_ids)
@@ -76,7 +77,8 @@ def _id_at(token_ids: Sequence[int], position: int) -> int | None:
 
 
 def logprob_change(pairs: Iterable[tuple[Answer, Answer]]) -> LogprobChange:
-    """Compare (reference, answer) pairs value by value; those with other ids are left out."""
+    """Compare (reference, answer) pairs value by value. Pairs with different token IDs are left
+    out."""
     compared = [(a, b) for a, b in pairs if a.token_ids == b.token_ids]
     return LogprobChange(
         num_answers=len(compared),
@@ -87,12 +89,12 @@ def logprob_change(pairs: Iterable[tuple[Answer, Answer]]) -> LogprobChange:
 
 
 def _largest_change(expected: Answer, got: Answer) -> float:
-    """Of an id that both report."""
+    """Return the largest change over the token IDs that both report."""
     largest = 0.0
     for ours, theirs in zip(expected.logprobs, got.logprobs, strict=False):
         known = dict(ours.top)
         pairs = [(known[token_id], value) for token_id, value in theirs.top if token_id in known]
         for a, b in ((ours.logprob, theirs.logprob), *pairs):
-            # Equal infinities are no distance apart.
+            # The distance of equal infinities is 0.
             largest = max(largest, 0.0 if a == b else abs(a - b))
     return largest

@@ -1,7 +1,8 @@
 """The draft of an audit: another model, or the target itself without some of its layers.
 
-`self:N` leaves N layers out. Such a draft is as slow as the target but needs no other checkpoint,
-shares its weights, and is wrong often enough that acceptance is ragged; `self` is never wrong.
+`self:N` leaves N layers out. Such a draft is as slow as the target, but it needs no other
+checkpoint and shares the target's weights. It is wrong often enough that acceptance is ragged.
+`self` is never wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _AnyModule = TypeVar("_AnyModule", bound=nn.Module)
 
 
 def num_left_out(spec_model: str) -> int | None:
-    """N of `self:N`, 0 of `self`, None for a model of its own."""
+    """Return N for `self:N`, 0 for `self`, and None for another model."""
     name, _, count = spec_model.partition(":")
     if name != SELF:
         return None
@@ -34,8 +35,10 @@ def num_left_out(spec_model: str) -> int | None:
 
 
 def self_draft(target: ModelRunner, num_layers: int) -> ModelRunner:
-    """The target without `num_layers` of its layers, over an equal cache of its own, in fast
-    numerics: whatever a draft proposes, the target decides."""
+    """Return the target without `num_layers` of its layers, with its own cache of equal size.
+
+    It runs in fast numerics, because the target decides on every proposal.
+    """
     return ModelRunner(
         _without_layers(target.module, num_layers),
         vocab_size=target.vocab_size,
@@ -68,19 +71,19 @@ def _without_layers(model: Module, num_layers: int) -> Module:
 
 
 def _body(model: Module) -> Any:
-    """What has the layers."""
+    """Return the module that has the layers."""
     return model if isinstance(model, LlamaModel) else getattr(model, "model", None)
 
 
 def _spread_out(num_layers: int, num_left_out: int) -> list[int]:
-    """The layers that stay: those left out lie evenly between the first and the last."""
+    """Return the layers that stay. The others are spread evenly between the first and the last."""
     step = num_layers / (num_left_out + 1)
     left_out = {int(step * (index + 1)) for index in range(num_left_out)}
     return [index for index in range(num_layers) if index not in left_out]
 
 
 def _twin(module: _AnyModule) -> _AnyModule:
-    """A copy that shares every parameter but may be rearranged."""
+    """Return a copy that shares every parameter but may be rearranged."""
     twin = copy.copy(module)
     twin._modules = {
         name: None if child is None else _twin(child) for name, child in module._modules.items()
@@ -89,7 +92,7 @@ def _twin(module: _AnyModule) -> _AnyModule:
 
 
 def _renumber(layer: nn.Module, place: int) -> None:
-    """The place of a layer is where its attention keeps keys and values."""
+    """Set the layer's index, under which its attention stores keys and values."""
     for module in layer.modules():
         if hasattr(module, "layer_idx"):
             module.layer_idx = place  # type: ignore[assignment]

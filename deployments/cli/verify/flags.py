@@ -1,4 +1,4 @@
-"""The flags that only `specdec verify` has: lists of what is combined, separated by commas."""
+"""Flags that only `specdec verify` has: comma-separated lists of values to combine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_DRAFT = "self:1"
 
 
 def _list_of(parse: Callable[[str], Value]) -> Callable[[Any], tuple[Value, ...]]:
-    """A callback that turns "1,4,8" into the values, without repetitions."""
+    """Return a callback that turns "1,4,8" into the values, without repetitions."""
 
     def callback(text: str) -> tuple[Value, ...]:
         parts = [part.strip() for part in text.split(",") if part.strip()]

@@ -1,9 +1,9 @@
-"""Whether a difference is rounding: the gap between two choices against what shapes change.
+"""Decide whether a difference is rounding.
 
-In fast numerics a pass of another shape may move a logit by some d, so two choices whose scores lie
-within 2 d may swap. d is measured here, on the model, between rows alone and the same rows in
-company, over the cache that the company uses. Only the models and the coupled choice are called,
-nothing of the algorithms that are judged.
+In fast numerics a pass of another shape may move a logit by some d. Two choices whose scores differ
+by at most 2 d may swap. The change d is measured here, on the model, between rows alone and the
+same rows in company, over the company's kind of cache. Only the models and the coupled choice are
+called, and none of the algorithms under test.
 """
 
 from __future__ import annotations
@@ -27,45 +27,49 @@ from specdec_core.sampling.logit_processors import process
 from specdec_core.sampling.sampler import choose
 
 NUM_COMPARED = 32
-"""Tokens of each answer that are scored alone and in company."""
+"""Number of tokens of each answer that are scored alone and in company."""
 NUM_LATE = 2
-"""Rows that join when the others are decoding: one a pass."""
+"""Number of rows that join while the others are decoding, one per pass."""
 MIN_SEQUENCES = 16
-"""Answers that are scored, more for a larger batch."""
+"""Number of answers that are scored. A larger batch scores more."""
 
 
 class Company(NamedTuple):
-    """How rows are scored together."""
+    """Conditions under which rows are scored together."""
 
     batch_size: int
     num_draft_tokens: int
     is_padded: bool
-    """Over the left-padded cache."""
+    """Whether the left-padded cache is used."""
 
 
 class Decoded(NamedTuple):
-    """A request and what the reference answered."""
+    """A request and the reference's answer."""
 
     request: Request
     token_ids: Sequence[int]
 
 
 class Gap(NamedTuple):
-    """How close the choice at a first difference was, in logits, noise included."""
+    """Closeness of the choice at a first difference, in logits, noise included."""
 
     top_two: float
-    """Between the best and the second best id."""
+    """Difference between the best and the second best token ID."""
     chosen: float | None
-    """Between the reference's id and the other one; None where one of them had ended."""
+    """Difference between the reference's token ID and the other one. None if one of them had
+    ended."""
     is_rounding: bool
-    """Whether logits that move by the measured change can turn one choice into the other: the gap
-    is at most twice that, or a filter's edge lies so close."""
+    """Whether logits that move by the measured change can turn one choice into the other.
+
+    This holds if the gap is at most twice the change, or if a filter's threshold is that close.
+    """
 
 
 def measure_gap(
     model: CachedModel, decoded: Decoded, difference: Difference, logit_change: float
 ) -> Gap:
-    """Judge a difference by the logits of plain decoding: the bits that the reference saw."""
+    """Judge a difference by the logits of plain decoding, which are the bits that the reference
+    saw."""
     request, token_ids = decoded
     passes = _plain_passes(model, decoded, difference.position + 1)
     logits = deque(passes, maxlen=1).pop()[:, : model.vocab_size]
@@ -84,7 +88,8 @@ def measure_gap(
 
 
 def _scores(logits: Tensor, row: SampleRow) -> Tensor:
-    """What the choice compares, before filters: processed logits with the noise, [V]."""
+    """Return the scores that the choice compares, before filters: processed logits with noise,
+    [V]."""
     processed = process(logits, [row])[0]
     params = row.rules.params
     if params.is_greedy:
@@ -95,9 +100,10 @@ def _scores(logits: Tensor, row: SampleRow) -> Tensor:
 
 
 def _nudged(logits: Tensor, expected: int, got: int, change: float) -> Iterator[Tensor]:
-    """The logits with the two ids brought nearer by twice the change, all that it can do to them.
+    """Yield the logits with the two IDs moved closer by twice the change, the maximum effect.
 
-    Filters make the ways differ: one id may have to enter the kept set, or the other to leave it.
+    With filters the ways differ, because one ID may have to enter the kept set or the other to
+    leave it.
     """
     for up, down in ((2 * change, 0.0), (change, change), (0.0, 2 * change)):
         nudged = logits.clone()
@@ -107,7 +113,8 @@ def _nudged(logits: Tensor, expected: int, got: int, change: float) -> Iterator[
 
 
 def measure_logit_change(model: CachedModel, decoded: Sequence[Decoded], company: Company) -> float:
-    """Largest change of any logit between plain decoding and rounds of B rows of K + 1 tokens."""
+    """Return the largest change of any logit between plain decoding and rounds of B rows of K + 1
+    tokens."""
     largest = 0.0
     compared = decoded[: max(company.batch_size, MIN_SEQUENCES)]
     for start in range(0, len(compared), company.batch_size):
@@ -120,7 +127,8 @@ def measure_logit_change(model: CachedModel, decoded: Sequence[Decoded], company
 
 
 def _plain_passes(model: CachedModel, decoded: Decoded, count: int) -> Iterator[Tensor]:
-    """The logits [1, V] behind the prompt, then behind each token, fed alone one by one."""
+    """Yield the logits [1, V] after the prompt and after each token, which are fed alone one by
+    one."""
     slot = model.allocate()
     try:
         yield model.score([Feed(slot, decoded.request.prompt_token_ids, 1)]).float()
@@ -133,7 +141,8 @@ def _plain_passes(model: CachedModel, decoded: Decoded, count: int) -> Iterator[
 def _logits_in_company(
     model: CachedModel, rows: Sequence[Decoded], company: Company
 ) -> list[Tensor]:
-    """The same logits, [N, V] a row, with all rows in each pass and K + 1 tokens of each."""
+    """Return the same logits, [N, V] per row, with all rows in each pass and K + 1 tokens per
+    row."""
     logits: list[list[Tensor]] = [[] for _ in rows]
     with _cache(model, rows, company.is_padded) as (scoring, slots):
         for tokens in _company_passes(rows, company):
@@ -147,10 +156,11 @@ def _logits_in_company(
 def _company_passes(
     rows: Sequence[Decoded], company: Company
 ) -> Iterator[dict[int, tuple[Sequence[int], int]]]:
-    """By row: the tokens that it feeds, and of how many the logits are compared.
+    """Yield for each row the tokens that it feeds, and the number of tokens with compared logits.
 
-    In place, the last rows join later, so that prompts have others' proposals for company. Padded
-    rows must stay aligned: they join together and end with the shortest answer.
+    Without padding, the last rows join later, so that prompts share passes with other rows'
+    proposals. Padded rows must stay aligned, so they join together and end with the shortest
+    answer.
     """
     shortest = min(len(row.token_ids) for row in rows)
     parts = [_parts(row, company, shortest) for row in rows]
@@ -162,7 +172,7 @@ def _company_passes(
 
 
 def _parts(row: Decoded, company: Company, shortest: int) -> list[tuple[Sequence[int], int]]:
-    """The prompt, then K + 1 tokens at a time."""
+    """Return the prompt, then K + 1 tokens at a time."""
     step = company.num_draft_tokens + 1
     answer = row.token_ids[: shortest if company.is_padded else None][: NUM_COMPARED - 1]
     chunks = [answer[start : start + step] for start in range(0, len(answer), step)]
@@ -173,7 +183,7 @@ def _parts(row: Decoded, company: Company, shortest: int) -> list[tuple[Sequence
 def _cache(
     model: CachedModel, rows: Sequence[Decoded], is_padded: bool
 ) -> Iterator[tuple[ScoringModel, Sequence[int]]]:
-    """Empty places for the rows."""
+    """Yield a cache with empty slots for the rows."""
     if is_padded:
         assert isinstance(model, Paddable), "the padded algorithms ran on it"
         padded = PaddedTransformersModel(model)

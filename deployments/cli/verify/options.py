@@ -1,4 +1,4 @@
-"""The flags of `specdec verify` as one record, and the configurations that follow from it."""
+"""The flags of `specdec verify` as one record, and the configurations from them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class VerifyOptions:
     kv_cache_tokens: int | None
 
     def __post_init__(self) -> None:
-        """Tell what is wrong before a model is loaded."""
+        """Report mistakes before a model is loaded."""
         for temperature in self.temperatures:
             self.sampling_params(temperature)
         for point in self.points:
@@ -108,7 +108,7 @@ class VerifyOptions:
         return self.window or WINDOW_PER_ROW * point.batch_size
 
     def pool_config(self, point: Point, num_requests: int) -> PoolConfig:
-        k_policy = KPolicyName.FIXED  # what is audited has to be drafted, pay or not
+        k_policy = KPolicyName.FIXED  # an audit must draft, even if that does not pay
         lookup = self.prompt_lookup_max, self.prompt_lookup_min
         try:
             return PoolConfig(
@@ -126,7 +126,8 @@ class VerifyOptions:
             raise InvalidRequestError(str(error)) from error
 
     def load_config(self, kv_cache_tokens: int) -> LoadConfig:
-        """`kv_cache_tokens` is what the cells need; the flag wins."""
+        """Return the configuration. `kv_cache_tokens` is the need of the cells; the flag overrides
+        it."""
         return LoadConfig(
             dtype=DType(self.dtype),
             device=self.device,

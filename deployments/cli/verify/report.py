@@ -1,4 +1,4 @@
-"""What an audit shows: a table on the terminal and the same, with every difference, as JSON."""
+"""Report of an audit: a table on the terminal, and JSON with every difference."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from deployments.cli.verify.audit import CellResult, Judged, company_of
 from deployments.cli.verify.gap import Company
 
 MIN_WIDTH = 110
-"""Columns of text: the tables stay whole in a pipe and are wrapped by a narrow terminal."""
+"""Minimum columns of text. The tables stay whole in a pipe and are wrapped by a narrow terminal."""
 MAX_LISTED = 20
-"""Differences that are printed; the JSON has all."""
+"""Maximum number of printed differences. The JSON has all."""
 
 
 def cell_record(result: CellResult) -> dict[str, Any]:
-    """One cell as plain data."""
+    """Return one cell as plain data."""
     cell, stats = result.cell, result.stats
     return {
         "name": cell.name,
@@ -60,13 +60,14 @@ def difference_record(item: Judged) -> dict[str, Any]:
 
 
 def acceptance_ratio(results: Sequence[CellResult], others: Sequence[CellResult]) -> float | None:
-    """Mean acceptance length over all of `results` by that of `others`; None without drafts."""
+    """Return the mean acceptance length of `results` divided by that of `others`. None without
+    drafts."""
     ours, theirs = pooled_acceptance_length(results), pooled_acceptance_length(others)
     return ours / theirs if ours and theirs else None
 
 
 def pooled_acceptance_length(results: Sequence[CellResult]) -> float:
-    """Tokens committed per sequence and proposal, over the rounds of all the cells."""
+    """Return the tokens committed per sequence and proposal, over the rounds of all cells."""
     rounds = sum(result.stats.num_proposed_rounds for result in results)
     accepted = sum(result.stats.num_accepted for result in results)
     return 1.0 + accepted / rounds if rounds else 0.0
@@ -79,7 +80,7 @@ def wide_console() -> Console:
 def print_cells(
     console: Console, results: Sequence[CellResult], fast: Sequence[CellResult] = ()
 ) -> None:
-    """A row a cell; where fast numerics ran too, its figures stand beside."""
+    """Print a row per cell. If fast numerics ran too, its figures are in the same row."""
     table = _table("Cells")
     for name in ("K", "B", "T", *_FIGURES, *(f"fast {name}" for name in _FAST_FIGURES if fast)):
         table.add_column(name, justify="right")
@@ -131,7 +132,7 @@ def _percent(part: int, whole: int) -> float:
 def print_summary(
     console: Console, results: Sequence[CellResult], fast: Sequence[CellResult] = ()
 ) -> None:
-    """Per algorithm and draft: all its cells together."""
+    """Print totals by algorithm and draft, over all their cells."""
     table = _table("Together")
     columns = ["cells", "equal", "%", "length"]
     for name in (*columns, "fast equal", "fast length", "ratio") if fast else columns:
@@ -168,7 +169,7 @@ def _beside(members: Sequence[CellResult], fast: Sequence[CellResult]) -> tuple[
 
 
 def print_differences(console: Console, results: Sequence[CellResult]) -> None:
-    """Every first difference, up to a number, and what rounding was measured to do."""
+    """Print the first differences, at most MAX_LISTED, and the measured effect of rounding."""
     found = [(result, item) for result in results for item in result.judged]
     if not found:
         return

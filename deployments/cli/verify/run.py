@@ -1,7 +1,7 @@
-"""`specdec verify`: decode a file plainly and by every algorithm, compare the ids, tell.
+"""`specdec verify`: compare the token IDs of every algorithm with those of plain decoding.
 
-A request is its line, as for `specdec generate`: the flags apply to every line unchanged, unless
-the line names its own. Models are loaded once for all cells.
+As for `specdec generate`, each line is one request. The flags apply to every line unchanged, unless
+the line sets its own. Models are loaded once for all cells.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from specdec_core.errors import SpecdecError
 
 
 def run(options: VerifyOptions) -> None:
-    """Audit the model. Raises SpecdecError when a cell does not hold the promise."""
+    """Audit the model. Raises SpecdecError if a cell does not hold the promise."""
     prompts = read_prompts(options)
     tasks = plan(
         options.grid,
@@ -56,14 +56,14 @@ def run(options: VerifyOptions) -> None:
 
 
 class Run(NamedTuple):
-    """All cells in one numerics."""
+    """Results of all cells in one numerics."""
 
     audit: Audit
     results: list[CellResult]
 
 
 def _run(models: Models, prompts: Prompts, tasks: Sequence[Task]) -> list[Run]:
-    """The cells in the numerics that were asked for, then in fast numerics to compare with."""
+    """Run the cells in the requested numerics, then in fast numerics for comparison."""
     targets = [target for target in (models.target, models.fast_target) if target is not None]
     references = {(p, task.cell.point.temperature) for task in tasks for p in task.prompts}
     num_answers = len(references) + sum(len(task.prompts) for task in tasks)

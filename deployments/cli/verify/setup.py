@@ -1,4 +1,4 @@
-"""What an audit is made of: requests from the lines of the file, models from the flags."""
+"""Set up an audit: requests from the lines of the file, models from the flags."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from specdec_core.request import Request
 from specdec_core.worker.model_runner import ModelRunner
 
 _ROUNDING = 64
-"""Cached tokens are counted in blocks; this is at least the size of one."""
+"""Rounding of cached tokens, which are counted in blocks. At least the size of one block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The chosen lines and their ids. A request's id is the index of its prompt."""
+    """The chosen lines and their token IDs. The ID of a request is the index of its prompt."""
 
     lines: Sequence[PromptLine]
     prompt_token_ids: Sequence[tuple[int, ...]]
@@ -56,7 +56,7 @@ class Prompts:
 
 
 def read_prompts(options: VerifyOptions) -> Prompts:
-    """Encode the lines. Raises InvalidRequestError that names the first line that cannot run."""
+    """Encode the lines. Raises InvalidRequestError naming the first line that cannot run."""
     text = load_text_model(
         resolve_model(options.model),
         revision=options.revision,
@@ -98,12 +98,12 @@ def _naming(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
-    """What one audit loads, once for all of its cells."""
+    """Models of one audit, loaded once for all of its cells."""
 
     target: LoadedModel
     draft: ModelRunner | None
     fast_target: LoadedModel | None
-    """Only to compare an exact target with."""
+    """Target in fast numerics, only for comparison with an exact target."""
 
     def audit(self, target: LoadedModel, prompts: Prompts, report: Report) -> Audit:
         return Audit(
@@ -117,7 +117,8 @@ class Models:
 
 
 def load_models(options: VerifyOptions, prompts: Prompts) -> Models:
-    """Load target and draft. Raises NotExactError where exact numerics were asked for in vain."""
+    """Load target and draft. Raises NotExactError if exact numerics were requested but are not
+    available."""
     path = resolve_model(options.model)
     load = options.load_config(_needed_kv_tokens(options, prompts))
     fast = replace(load, numerics=Numerics.FAST)
@@ -131,7 +132,7 @@ def load_models(options: VerifyOptions, prompts: Prompts) -> Models:
 
 
 def _load_draft(options: VerifyOptions, target: LoadedModel, load: LoadConfig) -> ModelRunner:
-    """The named model, or the target without some of its layers."""
+    """Load the named model, or make a draft from the target without some of its layers."""
     num_layers = num_left_out(options.spec_model)
     if num_layers is not None:
         return self_draft(target.model, num_layers)
@@ -144,7 +145,8 @@ def _load_draft(options: VerifyOptions, target: LoadedModel, load: LoadConfig) -
 
 
 def _needed_kv_tokens(options: VerifyOptions, prompts: Prompts) -> int:
-    """For a full window of the longest request, and for the longest that the model allows."""
+    """Return the tokens for a full window of the longest request, and at least for the longest that
+    the model allows."""
     windows = [options.window_of(point) for point in options.points]
     num_sequences = min(max(windows, default=1), len(prompts.lines))
     longest = (prompts.longest // _ROUNDING + 2) * _ROUNDING

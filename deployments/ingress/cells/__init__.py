@@ -1,1 +1,1 @@
-"""Several cells behind one ingress: where a request runs, and where it goes on."""
+"""Several cells behind one ingress: where a request runs, and where it continues."""

@@ -1,4 +1,4 @@
-"""What whoever answers requests needs of the pool, be it one cell or several."""
+"""The scheduler interface for the code that answers requests, for one cell or several."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ class Pool(Protocol):
 
     @property
     def state(self) -> pb.PoolState | None:
-        """What the coordinators last said; None while there is none."""
+        """Last state reported by the coordinators. None without a coordinator."""
 
     @property
     def times(self) -> IngressTimes:
-        """What answers took here; whoever makes them adds to it."""
+        """Stage times of the answers of this ingress. The code that makes an answer adds to
+        them."""
 
     @property
     def has_targets(self) -> bool:
@@ -31,28 +32,29 @@ class Pool(Protocol):
 
     @property
     def is_serving(self) -> bool:
-        """Whether a target is up, or was so lately that requests wait for it to come back."""
+        """Whether a target is up, or was so recently that requests wait for its return."""
 
     async def run(self) -> None:
         """Keep the streams to the coordinators; never returns."""
 
     def new_request_id(self) -> str:
-        """For a request whose client named none."""
+        """Return an ID for a request whose client gave none."""
 
     def generate(
         self, request: Request, *, on_accepted: OnAccepted | None = None
     ) -> AsyncGenerator[TokenEvent]:
-        """Token events until the last one; leaving early aborts the request. `on_accepted` is
-        called when a coordinator has queued it, unless that coordinator is too old to say so.
+        """Yield token events until the last one. Leaving early aborts the request.
 
-        Raises what the pool refused it with, or PoolUnavailableError.
+        `on_accepted` is called when a coordinator has queued the request, unless that coordinator
+        is too old to report this. Raises the error with which the request was refused, or
+        PoolUnavailableError.
         """
 
     def give_up(self, message: str) -> None:
-        """Tell the client of every open request to come back."""
+        """End every open request with an error that asks its client to retry."""
 
     async def abort(self, request_id: str) -> bool:
-        """End a request of any ingress; False when no such request is live."""
+        """Abort a request of any ingress. Return False if no such request is live."""
 
     async def pool_status(self) -> public_pb.PoolStatusResponse:
-        """Raises PoolUnavailableError."""
+        """Return the status of the scheduler. Raises PoolUnavailableError."""

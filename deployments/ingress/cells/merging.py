@@ -1,4 +1,5 @@
-"""Several cells' states and totals as one: counts add, replicas are listed with their cell."""
+"""Merges the states and totals of several cells: counts add, replicas are listed with their
+cell."""
 
 from __future__ import annotations
 
@@ -13,8 +14,11 @@ from specdec_core.config import Numerics
 
 
 def merged_state(states: Iterable[pb.PoolState | None]) -> pb.PoolState | None:
-    """What holds wherever a request runs: the smallest limit, exact only where all are, and every
-    fingerprint that may choose its tokens."""
+    """Return one state that holds wherever a request runs.
+
+    It has the smallest limit and every fingerprint that may choose the tokens. Its numerics are
+    exact only if those of all serving cells are.
+    """
     known = [state for state in states if state is not None]
     if not known:
         return None
@@ -34,7 +38,7 @@ def merged_state(states: Iterable[pb.PoolState | None]) -> pb.PoolState | None:
 def merged_status(
     by_cell: Mapping[int, public_pb.PoolStatusResponse],
 ) -> public_pb.PoolStatusResponse:
-    """All cells that answered, and each of them by itself."""
+    """Return the totals of all cells that answered, and the status of each cell."""
     cells = [_numbered(status, cell) for cell, status in by_cell.items()]
     counters: Counter[str] = Counter()
     for status in cells:
@@ -67,7 +71,7 @@ def _numbered(status: public_pb.PoolStatusResponse, cell: int) -> public_pb.Pool
 
 
 def _added_by(messages: Iterable[Any], *keys: str) -> list[Any]:
-    """One message for all that are equal in `keys`."""
+    """Return one sum for each group of messages that are equal in `keys`."""
     alike: dict[tuple[str, ...], list[Any]] = {}
     for message in messages:
         alike.setdefault(tuple(getattr(message, key) for key in keys), []).append(message)
@@ -75,7 +79,7 @@ def _added_by(messages: Iterable[Any], *keys: str) -> list[Any]:
 
 
 def _added(messages: Sequence[Any], *keys: str) -> Any:
-    """Every field but `keys` added up, lists place by place."""
+    """Return the sum of every field but `keys`. Lists are added position by position."""
     told: dict[str, Any] = {}
     for field in messages[0].DESCRIPTOR.fields:
         values = [getattr(message, field.name) for message in messages]

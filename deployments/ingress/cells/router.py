@@ -1,8 +1,9 @@
-"""One ingress's way to several cells: a stream to each, every request in one of them.
+"""Routes the requests of one ingress to several cells, over one stream per cell.
 
-A request whose cell has had no target for a while goes on in another, from the ids that its client
-already has. Its client sees a pause, as after the restart of a coordinator. One whose API key has
-its share of a cell is offered to the others.
+Every request runs in one cell. If that cell has had no target for a while, the request continues in
+another, from the token IDs that its client already has. Its client sees a pause, as after the
+restart of a coordinator. If an API key has used up its share of a cell, its request is offered to
+the other cells.
 """
 
 from __future__ import annotations
@@ -31,14 +32,17 @@ from specdec_core.request import Request, TokenEvent
 logger = logging.getLogger(__name__)
 
 MOVE_AFTER_S = 5.0
-"""A coordinator that Ray restarts is back sooner, and a move costs every row its prefill."""
+"""Seconds without a target after which the requests of a cell move to another.
+
+A coordinator that Ray restarts is back sooner, and a move costs every row its prefill.
+"""
 _LOOK_S = 0.5
 
 _AWAY = "every cell is away; try again"
 
 
 class CellClient(Protocol):
-    """What the router uses of a SchedulerClient."""
+    """The part of SchedulerClient that the router uses."""
 
     @property
     def state(self) -> pb.PoolState | None: ...
@@ -91,15 +95,19 @@ class CellRouter:
         self._move_after_s = move_after_s
         self._away_since: dict[int, float] = {}
         self._place: dict[str, int] = {}
-        """The cell of every open request."""
+        """Cell of every open request, by request ID."""
         self._promised: dict[str, int] = {}
-        """The cell of what is about to begin there, and is not among its requests yet."""
+        """Cell of every request that is about to begin there and is not among its requests yet."""
         self._told: list[pb.PoolState | None] = [None] * len(cells)
         self._state: pb.PoolState | None = None
 
     @property
     def state(self) -> pb.PoolState | None:
-        """Asked for with every piece of output: made anew only when a cell has told another."""
+        """The merged state of all cells.
+
+        Every chunk of output asks for it, so it is merged only after a cell has reported another
+        state.
+        """
         told = [cell.state for cell in self._cells]
         if not all(map(operator.is_, told, self._told)):
             self._told, self._state = told, merged_state(told)
@@ -130,7 +138,7 @@ class CellRouter:
                 self.look()
 
     def new_request_id(self) -> str:
-        """An id whose home is the less loaded of two cells."""
+        """Return an ID whose home is the less loaded of two cells."""
         loads = self._loads()
         num_cells = len(self._cells)
         home = less_loaded(loads, self._random) if loads else self._random.randrange(num_cells)
@@ -169,8 +177,11 @@ class CellRouter:
             cell.give_up(message)
 
     async def abort(self, request_id: str) -> bool:
-        """A request of another ingress is looked for in every cell; that it is nowhere, its home
-        has to say."""
+        """Abort a request of any ingress. Return False if no such request is live.
+
+        A request of another ingress is looked for in every cell. Only its home cell can confirm
+        that the request is in none of them.
+        """
         place = self._place.get(request_id)
         if place is not None:
             return await self._cells[place].abort(request_id)
@@ -186,7 +197,7 @@ class CellRouter:
         return None
 
     async def pool_status(self) -> public_pb.PoolStatusResponse:
-        """Of the cells that answer."""
+        """Return the merged status of the cells that answer."""
         answers = await asyncio.gather(*map(_status_of, self._cells))
         known = {place: answer for place, answer in enumerate(answers) if answer is not None}
         if not known:
@@ -194,8 +205,9 @@ class CellRouter:
         return merged_status(known)
 
     def look(self) -> None:
-        """Note who is away; what has waited for a cell too long goes on in another."""
-        self._promised.clear()  # what has not begun by now was refused
+        """Note which cells are away. Requests that waited for a cell too long continue in
+        another."""
+        self._promised.clear()  # a request that has not begun by now was refused
         now = self._clock()
         for place, cell in enumerate(self._cells):
             if cell.has_targets:
@@ -215,21 +227,29 @@ class CellRouter:
                 cell.release(request_id)
 
     def _first_place(self, request_id: str) -> int:
-        """Its home, or who stands in for it; the home when nobody can."""
+        """Return the home cell of a request, or its substitute while the home has no target.
+
+        Return the home if no cell has a target.
+        """
         order = order_of(request_id, len(self._cells))
         return next((place for place in order if self._cells[place].has_targets), order[0])
 
     def _place_beside(self, request_id: str, refusals: Mapping[int, ClientLimitError]) -> int:
-        """Who is asked next when a client has its share of these cells. Raises their refusal when
-        no other has a target."""
+        """Return the cell to ask next, after those in `refusals` refused a client that has its
+        share.
+
+        If no other cell has a target, raises the refusal with the shortest wait.
+        """
         for place in order_of(request_id, len(self._cells)):
             if place not in refusals and self._cells[place].has_targets:
                 return place
         raise min(refusals.values(), key=operator.attrgetter("retry_after_s"))
 
     def _loads(self, pinned_fingerprint: str = "") -> dict[int, float]:
-        """Requests per target with one more, of the cells that serve, and that may go on with what
-        targets of `pinned_fingerprint` began."""
+        """Return the load of each serving cell, as its requests plus one, per target.
+
+        Include only cells that may continue a request begun by targets of `pinned_fingerprint`.
+        """
         promised = Counter(self._promised.values())
         loads: dict[int, float] = {}
         for place, cell in enumerate(self._cells):

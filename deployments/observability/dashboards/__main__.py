@@ -18,13 +18,13 @@ from deployments.observability.dashboards.listing import listing
 from deployments.observability.dashboards.rules import prometheus_rule, rules_file
 
 RUNBOOK = "docs/runbook.md"
-"""Where alerts send their reader: in this repository, or wherever it is read."""
+"""Address of the runbook to which alerts link: in this repository, or where it is published."""
 _BOARDS = (SERVICE, SPECULATION, POOL, REPLICAS)
 _FOLDER = "k8s/monitoring"
 
 
 def files(runbook: str = RUNBOOK) -> Iterator[tuple[str, str]]:
-    """Path from the root, and text."""
+    """Yield each file's path from the root, and its text."""
     for board in _BOARDS:
         yield f"{_FOLDER}/dashboards/{board.name}.json", board_json(board)
     yield f"{_FOLDER}/rules.yaml", rules_file(runbook)

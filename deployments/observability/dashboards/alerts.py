@@ -1,4 +1,4 @@
-"""When somebody is to look. What to look at and to do stands in docs/runbook.md, a section each."""
+"""Alert rules. A section of docs/runbook.md for each says what to check and what to do."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _WHO = "{{ $labels.application }}, cell {{ $labels.cell }}"
 
 class Severity(StrEnum):
     CRITICAL = "critical"
-    """Wake somebody."""
+    """Page the person on call."""
     WARNING = "warning"
     """Look at it today."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """`expr` is for `promql`; recorded names stand in it as they are."""
+    """One alert. `expr` is for `promql`; it contains names of recorded series unchanged."""
 
     name: str
     expr: str
     lasts: str
-    """For so long before anybody is told."""
+    """Time for which `expr` must hold before the alert fires."""
     severity: Severity
     summary: str
 
@@ -178,7 +178,7 @@ ALERTS = (
 
 
 def alert_rule(alert: Alert, runbook: str) -> dict[str, Any]:
-    """As a rules file has it."""
+    """Return the alert in the form of a rules file."""
     return {
         "alert": alert.name,
         "expr": promql(alert.expr),

@@ -1,4 +1,4 @@
-"""Dashboards as Grafana imports them."""
+"""Dashboards in the format that Grafana imports."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from deployments.observability.metrics.registry import on_ray
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
 _SCHEMA = 39
-"""Grafana 10.4; later ones take it over."""
+"""Schema of Grafana 10.4. Later versions convert it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Curves over time. `queries`: legend -> expression for `promql`; "" is the one curve's."""
+    """Curves over time. `queries` maps legends to expressions for `promql`. A single curve has the
+    legend ""."""
 
     title: str
     queries: dict[str, str]
     unit: str = "short"
-    """As Grafana calls it."""
+    """Unit, by Grafana's name."""
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """One page. `variables`: name -> the sample that has it as a label, and the label."""
+    """One dashboard. `variables` maps a name to a sample that has the variable as a label, and to
+    that label."""
 
     name: str
     title: str

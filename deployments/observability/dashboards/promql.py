@@ -1,4 +1,4 @@
-"""PromQL over our metrics: a name that no metric has cannot be written."""
+"""PromQL over our metrics. A name that no metric has raises an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ _NAME = re.compile(r"@([a-z0-9_]+)(?:\{([^}]*)\})?")
 
 
 def promql(text: str, *scope: str) -> str:
-    """`text` with every @name as Ray exports it, its matchers followed by those of `scope`."""
+    """Return `text` with every @name as Ray exports it. Its matchers are followed by those of
+    `scope`."""
 
     def series(found: re.Match[str]) -> str:
         matchers = [matcher for matcher in (found[2], *scope) if matcher]
@@ -21,14 +22,14 @@ def promql(text: str, *scope: str) -> str:
 
 
 def quantile(share: float, metric: str, by: str, window: str, matchers: str = "") -> str:
-    """Of a histogram, for `promql`."""
+    """Return the expression for a quantile of a histogram, for `promql`."""
     by = f"{by}, le" if by else "le"
     buckets = f"@specdec_{metric}_bucket{{{matchers}}}"
     return f"histogram_quantile({share:g}, sum by ({by}) (rate({buckets}[{window}])))"
 
 
 def mean(metric: str, by: str, window: str) -> str:
-    """Of a histogram or a summary, for `promql`."""
+    """Return the expression for the mean of a histogram or a summary, for `promql`."""
     total, count = (
         f"sum by ({by}) (rate(@specdec_{metric}_{end}[{window}]))" for end in ("sum", "count")
     )

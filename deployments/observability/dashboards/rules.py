@@ -1,4 +1,4 @@
-"""Recording rules, and the rules file with the alerts, for Prometheus and for its operator."""
+"""Recording rules and alerts, as rules files for Prometheus and for its operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deployments.observability.dashboards.alerts import ALERTS, alert_rule
 from deployments.observability.dashboards.promql import promql, quantile
 
 BY = "model_name, application, cell"
-"""Whom figures are of: one cell of one application."""
+"""Labels by which recorded figures are grouped: one cell of one application."""
 _INTERVAL = "30s"
 
 RECORDED = {
@@ -47,11 +47,12 @@ RECORDED = {
         0.99, "e2e_request_latency_seconds", BY, "5m"
     ),
 }
-"""Names as Prometheus's own guide has them: whose, of what, how it was made."""
+"""Expressions by recorded name. Prometheus's guide gives the parts of a name: level, metric and
+operation."""
 
 
 def groups(runbook: str) -> dict[str, Any]:
-    """As a rules file has them. `runbook`: where docs/runbook.md is to be read."""
+    """Return the groups of a rules file. `runbook` is the address of docs/runbook.md."""
     recorded = [{"record": name, "expr": promql(expr)} for name, expr in RECORDED.items()]
     alerts = [alert_rule(alert, runbook) for alert in ALERTS]
     return {
@@ -63,12 +64,12 @@ def groups(runbook: str) -> dict[str, Any]:
 
 
 def rules_file(runbook: str) -> str:
-    """For `rule_files` of a Prometheus."""
+    """Return the file for `rule_files` of a Prometheus."""
     return _text(groups(runbook))
 
 
 def prometheus_rule(runbook: str) -> str:
-    """The same for the Prometheus operator."""
+    """Return the same rules for the Prometheus operator."""
     return _text(
         {
             "apiVersion": "monitoring.coreos.com/v1",

@@ -1,6 +1,6 @@
-"""Every metric as OpenTelemetry sends it, to whom the standard OTEL_* variables say.
+"""Export every metric through OpenTelemetry, as the standard OTEL_* variables say.
 
-The totals are cumulative already, so they go to the SDK's exporters as they are: the SDK's own
+The totals are cumulative already, so they go to the SDK's exporters unchanged. The SDK's own
 histograms would have to observe everything a second time.
 """
 
@@ -27,13 +27,14 @@ _NS = 1_000_000_000
 _DEFAULT_MS = 60_000.0
 _GEN_AI = "gen_ai."
 _OWN_NAMES = {"gen_ai_token_type": "gen_ai.token.type"}
-"""Attributes that Prometheus cannot name as OpenTelemetry does."""
+"""OpenTelemetry's names of attributes that Prometheus must name differently."""
 _UNKNOWN: Any = None
-"""The smallest and the largest observation: totals do not have them."""
+"""Minimum and maximum observation. Totals do not contain them."""
 
 
 class OtlpMetrics:
-    """Tells one exporter. `labels` are attributes of everything, `resource` is who tells it."""
+    """Sends metrics to one exporter. `labels` are attributes of all of them; `resource` identifies
+    the sender."""
 
     def __init__(
         self,
@@ -48,12 +49,12 @@ class OtlpMetrics:
         self._gen_ai = {
             names.REQUEST_MODEL: model_name,
             names.PROVIDER_NAMES[0]: names.PROVIDER,
-            names.OPERATION: "text_completion",  # chats too: the pool sees ids
+            names.OPERATION: "text_completion",  # chats too: the scheduler sees token IDs
         }
         self._resource = resource
 
     def tell(self, status: pb.PoolStatusResponse) -> None:
-        """Waits for the collector: not for an event loop."""
+        """Export the metrics. This waits for the collector, so call it outside an event loop."""
         scope = InstrumentationScope("specdec", package_version())
         metrics = [self._metric(metric, status) for metric in METRICS]
         told = [metric for metric in metrics if metric.data.data_points]
@@ -63,7 +64,7 @@ class OtlpMetrics:
             logger.warning("metrics were not exported over OTLP")
 
     def close(self) -> None:
-        """Nothing is told any more."""
+        """Shut the exporter down. Nothing is exported after this."""
         self._exporter.shutdown()
 
     def _metric(self, metric: Metric, status: pb.PoolStatusResponse) -> otel.Metric:
@@ -109,7 +110,7 @@ def _data(metric: Metric, points: list[Any]) -> otel.Sum | otel.Gauge | otel.His
 
 
 def interval_s(environment: Mapping[str, str]) -> float:
-    """The SDK's default where it makes no sense, as the SDK itself does."""
+    """Return the export interval in seconds. An invalid value gives the default, as in the SDK."""
     told = environment.get("OTEL_METRIC_EXPORT_INTERVAL", "")
     try:
         return max(float(told or _DEFAULT_MS), 1.0) / 1000

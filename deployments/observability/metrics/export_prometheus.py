@@ -1,7 +1,8 @@
-"""`GET /metrics`: every metric as Prometheus reads it, the same through any ingress.
+"""`GET /metrics`: every metric in Prometheus's format, the same through any ingress.
 
-Names and meanings are vLLM's where it has them, under `specdec_`; `--metrics-compat vllm` repeats
-those under `vllm:`, so that boards and load generators made for it work unchanged.
+A metric that vLLM has too has vLLM's name and meaning, under `specdec_`. `--metrics-compat vllm`
+repeats these metrics under `vllm:`. Dashboards and load generators made for vLLM then work
+unchanged.
 """
 
 from __future__ import annotations
@@ -21,22 +22,24 @@ _OWN, _VLLM = "specdec_", "vllm:"
 
 
 class MetricsCompat(StrEnum):
-    """Whose names are told besides our own."""
+    """Naming scheme that is exported in addition to our own."""
 
     NONE = "none"
     VLLM = "vllm"
 
 
 def metrics_page(status: pb.PoolStatusResponse, model_name: str, compat: MetricsCompat) -> bytes:
-    """The page, in Prometheus's text format."""
+    """Return the page, in Prometheus's text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Page(status, model_name, compat))
     return generate_latest(registry)
 
 
 class _Page(Collector):
-    """A service of one cell, or the samples of every cell with its number: a counter of their sum
-    would fall when one of them is away."""
+    """Metrics of a service of one cell, or the samples of every cell with its number.
+
+    A counter summed over cells would fall when one of them is away.
+    """
 
     def __init__(
         self, status: pb.PoolStatusResponse, model_name: str, compat: MetricsCompat

@@ -1,9 +1,9 @@
-"""Every metric on the port that Ray has on each node, as `ray_<name>`.
+"""Export every metric on the port that Ray has on each node, as `ray_<name>`.
 
-All of them are set as gauges, counters and buckets too. Ray's own counters cannot begin at zero,
-and its histograms take one observation at a time and tell their sums as guessed from the buckets;
-totals that are set are exact, are there from the start, and end with the series they belong to. To
-Prometheus only the word behind `# TYPE` differs.
+All metrics are set as gauges, including counters and buckets. Ray's own counters cannot begin at
+zero. Its histograms take one observation at a time and estimate their sums from the buckets. Totals
+set as gauges are exact, exist from the start, and end with their series. For Prometheus only the
+word after `# TYPE` differs.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from deployments.observability.metrics.registry import METRICS
 from specdec.v1 import generation_pb2 as pb
 
 PERIOD_S = 5.0
-"""Ray passes gauges on every 10 s, and drops what was not set again in 20."""
+"""Seconds between exports. Ray forwards gauges every 10 s, and drops those that were not set again
+in 20 s."""
 _AT_ONCE = 32
-"""Samples between two looks at the loop: setting one takes microseconds."""
+"""Number of samples set between two yields to the event loop. Setting one takes microseconds."""
 
 
 class RayPort:
-    """One coordinator's series. `labels` are those of all of them."""
+    """Series of one coordinator. All of them have `labels`."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         self._labels = dict(labels)

@@ -1,4 +1,4 @@
-"""Who tells a coordinator's metrics, and when: Ray's port, OTLP's collectors, the log."""
+"""Export a coordinator's metrics periodically: to Ray's port, OTLP's collectors and the log."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ Read = Callable[[], pb.PoolStatusResponse]
 
 
 class MetricsExporting:
-    """Of one coordinator, as long as it lives. Raises InvalidRequestError for an exporter that is
-    not there, as traces do."""
+    """Exports the metrics of one coordinator, as long as it lives.
+
+    Raises InvalidRequestError for an exporter that is not available, as tracing does.
+    """
 
     def __init__(
         self, read: Read, process: ProcessName, *, model_name: str, application: str
@@ -47,7 +49,7 @@ class MetricsExporting:
         self._running: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Never returns. Each in its own time: a collector may be slow."""
+        """Export forever. Each exporter has its own interval because a collector may be slow."""
         self._running = asyncio.current_task()
         every_s = interval_s(os.environ)
         async with asyncio.TaskGroup() as tasks:
@@ -57,7 +59,8 @@ class MetricsExporting:
                 tasks.create_task(_every(every_s, self._read, _in_a_thread(otlp.tell)))
 
     async def close(self) -> None:
-        """Tell collectors the last totals, as far as there is time; nothing is told any more."""
+        """Stop exporting and send the last totals to collectors, within `closing.CLOSE_S`
+        seconds."""
         if self._running is not None:
             self._running.cancel()
         collectors, self._collectors = self._collectors, []
@@ -66,8 +69,8 @@ class MetricsExporting:
             await asyncio.gather(*(closing.close(partial(_end, one, last)) for one in collectors))
 
     def _last(self) -> pb.PoolStatusResponse | None:
-        """None of a pool that has failed and cannot be counted: its process is to end all the
-        same."""
+        """Return the last totals, or None if the scheduler has failed and cannot be read. The
+        process must end in both cases."""
         try:
             return self._read()
         except Exception:
@@ -111,7 +114,7 @@ async def _every(
     read: Read,
     tell: Callable[[pb.PoolStatusResponse], Awaitable[None]],
 ) -> None:
-    """Now, and then every so often. Requests never suffer from what cannot be told."""
+    """Export now, and then every `period_s` seconds. A failed export never affects requests."""
     while True:
         try:
             await tell(read())

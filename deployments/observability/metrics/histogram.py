@@ -1,4 +1,4 @@
-"""How often something took how long: counts by bucket, and the sum."""
+"""Histogram of durations: counts by bucket, and the sum."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ BOUNDS_S = (
     *(0.001, 0.00125, 0.0015, 0.00175, 0.002, 0.0025, 0.003, 0.004, 0.005, 0.007),
     *(0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0),
 )
-"""Upper ends, ascending; the last bucket has none. Finest around the 2 ms that a round may pay."""
+"""Upper ends in seconds, ascending. The last bucket has none. Finest around the 2 ms that a round
+may pay."""
 
 
 class Histogram:
-    """Grows by one bucket's count and a sum per observation, whatever was observed before."""
+    """Histogram of constant size. An observation changes one bucket's count and the sum."""
 
     __slots__ = ("bounds", "buckets", "sum_s")
 
@@ -24,21 +25,24 @@ class Histogram:
         self.sum_s = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Below zero counts as nothing: two intervals of two clocks were subtracted."""
+        """Count one duration. A negative difference between intervals of two clocks counts as 0."""
         if seconds < 0.0:
             seconds = 0.0
         self.buckets[bisect_left(self.bounds, seconds)] += 1
         self.sum_s += seconds
 
     def add(self, buckets: Sequence[int], sum_s: float) -> None:
-        """What another one has observed. Raises ValueError where its buckets are others."""
+        """Add the observations of another histogram. Raises ValueError if its buckets differ."""
         self.buckets = [mine + its for mine, its in zip(self.buckets, buckets, strict=True)]
         self.sum_s += sum_s
 
 
 def quantile(bounds_s: Sequence[float], buckets: Sequence[int], share: float) -> float:
-    """The value below which `share` of the observations lie, spread evenly within their bucket, as
-    Prometheus does; the highest bound where it lies above all of them."""
+    """Return the value below which `share` of the observations lie.
+
+    Observations count as spread evenly within their bucket, as in Prometheus. The result is at most
+    the highest bound.
+    """
     wanted = share * sum(buckets)
     seen = 0
     for place, upper in enumerate(bounds_s):

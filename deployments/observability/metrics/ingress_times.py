@@ -1,4 +1,4 @@
-"""What answers take of an ingress: seconds of its loop, by stage."""
+"""Time that answers take in an ingress: seconds of its event loop, by stage."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Timer:
 
 @dataclass(eq=False, slots=True)
 class IngressTimes:
-    """Of all answers together; at an ingress since they were last told to the coordinator."""
+    """Times of all answers together. An ingress counts from its last report to the coordinator."""
 
     num_pieces: int = 0
     detokenise: Timer = field(default_factory=Timer)
-    """Ids to text, stop strings included."""
+    """Time to convert token IDs to text, stop strings included."""
     respond: Timer = field(default_factory=Timer)
-    """Pieces to JSON or messages."""
+    """Time to convert pieces to JSON or messages."""
     requests: RequestHistograms = field(default_factory=RequestHistograms)
-    """How long whole requests took."""
+    """Durations of whole requests."""
 
     def add(self, message: pb.IngressTimes) -> None:
         self.num_pieces += message.num_pieces
@@ -44,7 +44,7 @@ class IngressTimes:
         self.requests.add(message.requests)
 
     def take(self) -> pb.IngressTimes:
-        """As a message; starts anew."""
+        """Return the times as a message and reset them to zero."""
         message = pb.IngressTimes(
             num_pieces=self.num_pieces,
             detokenise_s=self.detokenise.seconds,

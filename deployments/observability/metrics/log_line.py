@@ -1,4 +1,4 @@
-"""What the coordinator logs now and then, in the words that users of vLLM search for."""
+"""Lines that the coordinator logs periodically, in the words that users of vLLM search for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ PERIOD_S = 10.0
 
 
 def log_lines(lately: Growth, now: pb.PoolStatusResponse, cell: int) -> Iterator[str]:
-    """Of what came since the lines before; nothing where nothing was done."""
+    """Yield the lines for the growth since the previous lines. Yields nothing if there was no
+    work."""
     seconds = lately.seconds or PERIOD_S
     num_prompt, num_generated = lately["num_prompt_tokens"], lately["num_committed"]
     if not (num_prompt or num_generated or now.num_running or now.num_waiting):
@@ -41,7 +42,7 @@ def log_lines(lately: Growth, now: pb.PoolStatusResponse, cell: int) -> Iterator
 
 
 def _hit_rate(status: pb.PoolStatusResponse) -> float:
-    """Since the targets' start, as there: between two snapshots one may leave."""
+    """Return the hit rate since the targets' start. Between two snapshots a target may leave."""
     targets = [one for one in status.replicas if one.role == Part.TARGET]
     num_queries = sum(one.num_prefix_queries for one in targets)
     return sum(one.num_prefix_hits for one in targets) / num_queries if num_queries else 0.0

@@ -1,4 +1,4 @@
-"""What a metric is, and how it becomes the samples that Prometheus knows."""
+"""Definition of a metric, and its conversion to Prometheus samples."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import NamedTuple
 from specdec.v1 import generation_pb2 as pb
 
 LE = "le"
-"""Prometheus's label of a bucket: its upper end."""
+"""Prometheus's label for the upper end of a bucket."""
 
 
 class Kind(StrEnum):
-    """As Prometheus calls them."""
+    """Kinds of metrics, by Prometheus's names."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
     SUMMARY = "summary"
-    """A count and a sum alone."""
+    """A count and a sum only."""
 
 
 class Distribution(NamedTuple):
-    """How often what was observed."""
+    """Number of observations in each bucket, and the sum of the observations."""
 
     bounds: tuple[float, ...]
-    """Upper ends, ascending; empty in a summary."""
+    """Upper ends, ascending. Empty in a summary."""
     buckets: tuple[int, ...]
-    """Index j: observations of at most bounds[j] and more than the bound before; one more bucket
-    than bounds."""
+    """Counts by bucket, one more than bounds. Bucket j has observations above bounds[j - 1] and at
+    most bounds[j]."""
     sum: float
 
     @property
@@ -44,11 +44,11 @@ class Point(NamedTuple):
 
     value: float | Distribution
     labels: tuple[str, ...] = ()
-    """In the order of the metric's."""
+    """Values of the metric's labels, in the metric's order."""
 
 
 class Sample(NamedTuple):
-    """A line of a page."""
+    """One line of a metrics page."""
 
     name: str
     labels: dict[str, str]
@@ -67,20 +67,20 @@ _SUFFIXES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """Everything that is known of one; its values are those that `read` finds."""
+    """Definition of one metric. `read` finds its values."""
 
     name: str
-    """Without what Prometheus appends for its kind."""
+    """Name without the suffix that Prometheus appends for its kind."""
     kind: Kind
     text: str
     read: Read
     labels: tuple[str, ...] = ()
     unit: str = ""
-    """As OpenTelemetry writes it: s, {token}."""
+    """Unit in OpenTelemetry's notation: s, {token}."""
     bounds: tuple[float, ...] = ()
     otel_name: str = ""
     is_vllm: bool = False
-    """vLLM has the same under `vllm:`."""
+    """Whether vLLM has the same metric under `vllm:`."""
 
     @property
     def otlp_name(self) -> str:
@@ -88,7 +88,7 @@ class Metric:
 
     @property
     def sample_labels(self) -> dict[str, tuple[str, ...]]:
-        """Of every sample that it has, by the sample's name."""
+        """Label names of each sample, by the sample's name."""
         return {
             self.name + suffix: (*self.labels, LE) if suffix == "_bucket" else self.labels
             for suffix in _SUFFIXES[self.kind]

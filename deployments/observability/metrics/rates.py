@@ -1,8 +1,8 @@
-"""What was added to totals between two readings of them, and how fast, restarts included. Pure.
+"""Growth of totals between two readings, and its rate, restarts included. Pure.
 
-Whoever counts is a source, and begins at 0 with each of its lives. Another life, or a total that
-has fallen, means that everything it has now was added since the earlier reading. Of a source that
-was not read earlier nothing is known: what it has may be old.
+A source counts totals, which begin at 0 in each of its lives. If its life differs or a total has
+fallen, all of its totals were added since the earlier reading. A source that is missing in the
+earlier reading is left out, because its totals may be old.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 Source = str | int
 Name = str | tuple[str, int]
-"""Of a total; those of a list have their index."""
+"""Name of a total. Totals of a list have their index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What one source has counted in its life so far."""
+    """Totals that one source has counted in its life so far."""
 
     counts: Mapping[Name, float]
     life: Hashable = None
-    """None: only totals that fall tell a new one."""
+    """Identity of the life. If it is None, only a fallen total shows that a new life began."""
 
 
 class Reading(NamedTuple):
@@ -35,17 +35,17 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What came in some seconds."""
+    """Counts that were added in a number of seconds."""
 
     counts: Mapping[Name, float]
     seconds: float | None
-    """None: since the beginning."""
+    """Duration. None means since the beginning."""
 
     def __getitem__(self, name: Name) -> float:
         return self.counts.get(name, 0)
 
     def each(self, name: str) -> tuple[float, ...]:
-        """Of a list, by index."""
+        """Return the counts of a list, by index."""
         places = [
             place[1] for place in self.counts if isinstance(place, tuple) and place[0] == name
         ]
@@ -56,19 +56,19 @@ class Growth:
 
 
 def so_far(reading: Reading) -> Growth:
-    """Everything, of all sources together."""
+    """Return the whole totals, summed over all sources."""
     return Growth(_sum(totals.counts for totals in reading.sources.values()), None)
 
 
 def between(earlier: Reading, now: Reading) -> Growth:
-    """Of all sources together."""
+    """Return the growth between two readings, summed over all sources."""
     return Growth(
         _sum(one.counts for one in by_source(earlier, now).values()), _seconds(earlier, now)
     )
 
 
 def by_source(earlier: Reading, now: Reading) -> dict[Source, Growth]:
-    """Of each that was read both times."""
+    """Return the growth of each source that is in both readings."""
     seconds = _seconds(earlier, now)
     return {
         source: Growth(_added(earlier.sources[source], totals), seconds)

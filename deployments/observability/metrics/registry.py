@@ -1,4 +1,4 @@
-"""Every metric there is, and the names under which each place exports it."""
+"""All metrics, and the names under which they are exported."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ METRICS: tuple[Metric, ...] = (*requests.METRICS, *rounds.METRICS, *cell.METRICS
 
 MODEL_NAME, APPLICATION, CELL = "model_name", "application", "cell"
 PAGE_LABELS = (MODEL_NAME, CELL)
-"""Of every series of /metrics; the cell where there are several."""
+"""Labels of every series of /metrics. A service of one cell has no cell label."""
 RAY_LABELS = (MODEL_NAME, APPLICATION, CELL)
-"""Of every series of ours on Ray's port, besides what Ray adds."""
+"""Labels of every series of ours on Ray's port, in addition to Ray's own."""
 RAY_PREFIX = "ray_"
-"""Ray writes gauges under their name, with nothing behind it; see metrics/export_ray.py."""
+"""Prefix of names on Ray's port. Ray adds no suffix to gauges; see metrics/export_ray.py."""
 
 _SAMPLE_LABELS: dict[str, tuple[str, ...]] = {
     name: labels for metric in METRICS for name, labels in metric.sample_labels.items()
@@ -21,7 +21,7 @@ _SAMPLE_LABELS: dict[str, tuple[str, ...]] = {
 
 
 def ray_labels() -> dict[str, frozenset[str]]:
-    """Everything on Ray's port that is ours: the name of a sample, its labels."""
+    """Return the labels of each of our samples on Ray's port, by the sample's name."""
     return {
         RAY_PREFIX + name: frozenset((*labels, *RAY_LABELS))
         for name, labels in _SAMPLE_LABELS.items()
@@ -29,7 +29,7 @@ def ray_labels() -> dict[str, frozenset[str]]:
 
 
 def on_ray(sample_name: str) -> str:
-    """Its name on Ray's port. Raises KeyError for what no metric has."""
+    """Return the sample's name on Ray's port. Raises KeyError if no metric has the sample."""
     if sample_name not in _SAMPLE_LABELS:
         raise KeyError(f"no metric has the sample {sample_name}")
     return RAY_PREFIX + sample_name

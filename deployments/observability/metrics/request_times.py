@@ -1,4 +1,4 @@
-"""What an ingress observes of a request: once, when it ends."""
+"""Observations that an ingress makes of a request, once, when the request ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BOUNDS = {metric.name: metric.bounds for metric in (*OBSERVED, *COUNTED)}
 
 class Observation(NamedTuple):
     name: str
-    """Of the metric."""
+    """Name of the metric."""
     value: float
     kind: str = ""
     """Value of its label, where it has one."""
@@ -33,7 +33,7 @@ REPLAY_DIVERGED = Observation(REPLAY_DIVERGENCES, 0.0)
 
 
 class RequestHistograms:
-    """Of ended requests; at an ingress since they were last told to the coordinator."""
+    """Histograms of ended requests. An ingress counts from its last report to the coordinator."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Histogram] = {}
@@ -43,7 +43,8 @@ class RequestHistograms:
             self._of(name, kind).observe(value)
 
     def add(self, messages: Iterable[pb.HistogramStatus]) -> None:
-        """Raises ValueError for one of other buckets, LookupError for one that is not known."""
+        """Add reported histograms. Raises ValueError if buckets differ and LookupError for an
+        unknown metric."""
         for message in messages:
             self._of(message.name, message.kind).add(message.buckets, message.sum)
 
@@ -54,7 +55,7 @@ class RequestHistograms:
         ]
 
     def take(self) -> list[pb.HistogramStatus]:
-        """As messages; starts anew."""
+        """Return the histograms as messages and clear them."""
         messages = self.messages()
         self._found.clear()
         return messages
@@ -67,7 +68,7 @@ class RequestHistograms:
 
 
 class RequestWatch:
-    """One request at its ingress, from the receipt of its ids."""
+    """Times of one request at its ingress, from the receipt of its token IDs."""
 
     def __init__(self, request: Request) -> None:
         self._num_prompt = len(request.prompt_token_ids)
@@ -75,21 +76,23 @@ class RequestWatch:
         self._began_s = time.perf_counter()
         self._heard_s: list[float] = []
         self.last: TracedAnswer | None = None
-        """The last news so far, with the end if it has come."""
+        """Last event so far, with the end of the answer if that has come."""
 
     @property
     def first_s(self) -> float | None:
-        """When the first news came; what the client had brought back is none."""
+        """Time of the first event. Tokens that the client had brought back do not count."""
         return self._heard_s[0] if self._heard_s else None
 
     def hear(self, now_s: float) -> None:
-        """News came at `now_s`, by `time.perf_counter`: not what the client had brought back."""
+        """Record an event that came at `now_s`, by `time.perf_counter`. Do not call it for tokens
+        that the client had brought back."""
         self._heard_s.append(now_s)
 
     def end(
         self, last: TokenEvent, reason: FinishReason, stats: RequestStats | None
     ) -> Iterator[Observation]:
-        """What to observe of it, with its `last` news; nothing unless it was served to its end."""
+        """Yield the observations of the request, with its `last` event. Yields nothing unless the
+        request was served to its end."""
         if reason not in (FinishReason.STOP, FinishReason.LENGTH):
             return
         num_tokens = last.index + len(last.token_ids)

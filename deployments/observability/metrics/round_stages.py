@@ -1,6 +1,7 @@
-"""What a round costs besides its pass: every lease is followed from its decision to its answer.
+"""Costs of a round in addition to its pass. Each lease is timed from its decision to its answer.
 
-The coordinator and the replicas each measure intervals of their own clock; only those are compared.
+The coordinator and the replicas each measure intervals of their own clock. Only intervals are
+compared.
 """
 
 from __future__ import annotations
@@ -15,21 +16,25 @@ from specdec_core.messages import Role
 
 
 class Stage(StrEnum):
-    """Of one lease."""
+    """Stages of one lease."""
 
     SCHEDULE = "schedule"
-    """From the answer that made it possible to its message: reading, the pool, writing."""
+    """From the answer that made the lease possible to its message: reading, the scheduler,
+    writing."""
     WIRE = "wire"
-    """Both ways between coordinator and replica."""
+    """Transfer between coordinator and replica, both ways."""
     REPLICA = "replica"
-    """From its receipt to its answer, without the pass: threads, reading, writing."""
+    """From the lease's receipt to its answer, without the pass: threads, reading, writing."""
     DRAFT = "draft"
     """A draft's pass."""
     VERIFY = "verify"
     """A target's pass."""
     ADDED = "added"
-    """schedule + wire + replica: what a round would not pay in one process. Of leases that followed
-    an answer at once; the others waited for a request, or for rows to join."""
+    """Time that a round would not take in one process: schedule + wire + replica.
+
+    It is measured for leases that directly followed an answer. The others waited for a request, or
+    for rows to join.
+    """
 
 
 PASS = {Role.TARGET: Stage.VERIFY, Role.DRAFT: Stage.DRAFT}
@@ -37,10 +42,10 @@ PASS = {Role.TARGET: Stage.VERIFY, Role.DRAFT: Stage.DRAFT}
 
 
 class LeaseStages(NamedTuple):
-    """What one lease took, in seconds."""
+    """Time of each stage of one lease, in seconds."""
 
     schedule_s: float | None
-    """None: it followed no answer. 0: the lease before it ran meanwhile."""
+    """None if the lease followed no answer. 0 if the previous lease ran meanwhile."""
     wire_s: float
     replica_s: float
     pass_s: float
@@ -51,7 +56,7 @@ StageHistograms = dict[tuple[Role, Stage], Histogram]
 
 @dataclass(eq=False, slots=True)
 class _Lease:
-    """What is known of one that has not been answered."""
+    """Times of a lease that has not been answered."""
 
     heard_s: float | None
     schedule_s: float | None = None
@@ -59,25 +64,25 @@ class _Lease:
 
 
 class LeaseTimes:
-    """The leases of one replica's stream. Work per lease, never per row."""
+    """Times the leases of one replica's stream. The work is per lease, never per row."""
 
     def __init__(self, role: Role, histograms: StageHistograms, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._open: dict[int, _Lease] = {}
         stages = (Stage.SCHEDULE, Stage.WIRE, Stage.REPLICA, Stage.ADDED, PASS[role])
-        # Apart: to look one up by a member of an enumeration takes longer than to observe.
+        # Kept in attributes: a look-up by an enumeration member takes longer than an observation.
         self._schedule, self._wire, self._replica, self._added, self._pass = (
             histograms.setdefault((role, stage), Histogram()) for stage in stages
         )
         self._last_came_s = 0.0
 
     def decided(self, lease_id: int, heard_s: float | None) -> None:
-        """The pool has formed it, because of the answer that came at `heard_s`; None: because of
-        something else."""
+        """Record that the scheduler formed a lease, because of the answer that came at `heard_s`.
+        It is None if there was another cause."""
         self._open[lease_id] = _Lease(heard_s)
 
     def sent(self, lease_id: int) -> None:
-        """Its message is about to leave."""
+        """Record that the lease's message is about to leave."""
         lease = self._open.get(lease_id)
         if lease is None:
             return
@@ -87,18 +92,22 @@ class LeaseTimes:
             self._schedule.observe(lease.schedule_s)
 
     def void(self) -> None:
-        """The replica was fenced: what it has not begun by then it never answers."""
+        """Forget all open leases, because the replica was fenced. It never answers leases that it
+        had not begun by then."""
         self._open.clear()
 
     def answered(
         self, lease_id: int, came_s: float, pass_s: float, held_s: float
     ) -> LeaseStages | None:
-        """Its answer came at `came_s`. The replica had it for `held_s`, `pass_s` of them in its
-        pass. None: it was not sent, is void, or was answered before."""
+        """Record an answer that came at `came_s` and return the lease's times.
+
+        The replica had the lease for `held_s`, of which its pass took `pass_s`. Returns None if the
+        lease was not sent, is void, or was answered before.
+        """
         lease = self._open.pop(lease_id, None)
         if lease is None or lease.sent_s is None:
             return None
-        # It could not begin before the answer to the lease before it: until then nobody waited.
+        # A lease cannot begin before the previous lease is answered, so that time is no waiting.
         is_hidden = lease.sent_s < self._last_came_s
         wire_s = came_s - max(lease.sent_s, self._last_came_s) - held_s
         self._last_came_s = came_s

@@ -1,4 +1,4 @@
-"""The stages' totals as PoolStatus tells them."""
+"""Convert the stages' totals to messages of PoolStatus."""
 
 from __future__ import annotations
 

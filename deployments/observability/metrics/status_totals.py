@@ -1,4 +1,4 @@
-"""The totals that PoolStatus carries: of every cell, and of every replica."""
+"""Totals that PoolStatus carries: those of every cell, and those of every replica."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ BUSY_S, ROWS = "busy_s", "num_rows"
 
 
 def of_cells(status: pb.PoolStatusResponse, at_s: float) -> Reading:
-    """Sources are cells, lives those of their coordinators."""
+    """Return a reading with cells as sources. The life of a source is its coordinator's epoch."""
     return Reading(at_s, {one.cell: Totals(_counts(one), one.epoch) for one in _cells(status)})
 
 
 def of_replicas(status: pb.PoolStatusResponse, at_s: float) -> Reading:
-    """Sources are replica ids. Their coordinator counts for them, from their registration on."""
+    """Return a reading with replica IDs as sources. The coordinator counts for a replica from its
+    registration on."""
     lives = {one.cell: one.epoch for one in _cells(status)}
     return Reading(
         at_s,

@@ -1,1 +1,1 @@
-"""What a running service tells of single requests: spans of OpenTelemetry, and log lines."""
+"""Traces of single requests in a running service: OpenTelemetry spans, and log lines."""

@@ -1,4 +1,4 @@
-"""A span's context on its way between the processes of a service, in W3C's words."""
+"""Pass a span's context between the processes of a service, in W3C format."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from specdec.v1 import coordination_pb2 as pb
 
 _W3C = TraceContextTextMapPropagator()
-"""Between our own processes, whatever OTEL_PROPAGATORS says of clients."""
+"""Propagator between our own processes. OTEL_PROPAGATORS applies only to clients."""
 
 
 def context_to_pb(span: Span) -> pb.TraceContext:
-    """What its children need to know of `span`."""
+    """Return the context of `span` that its children need."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, set_span_in_context(span))
     return pb.TraceContext(**carrier)
 
 
 def context_from_pb(message: pb.TraceContext) -> Context:
-    """To begin a child in; without a parent when `message` makes no sense."""
+    """Return the context in which to begin a child span. An invalid `message` gives no parent."""
     return _context(message.traceparent, message.tracestate)
 
 
 @lru_cache(maxsize=256)
 def _context(traceparent: str, tracestate: str) -> Context:
-    """Every row of a request brings the same."""
+    """Return the context. It is cached because every row of a request carries the same one."""
     carrier = {"traceparent": traceparent}
     if tracestate:
         carrier["tracestate"] = tracestate

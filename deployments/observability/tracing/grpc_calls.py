@@ -1,4 +1,4 @@
-"""Calls of GenerationService as spans."""
+"""Spans of GenerationService calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def traced(
     message: pb.GenerateRequest,
     metadata: Iterable[tuple[str, str]],
 ) -> AbstractContextManager[None]:
-    """The span of one call."""
+    """Return a context manager for the span of one call."""
     is_chat = message.WhichOneof("input") == "chat"
     attributes = {
         names.RPC_SYSTEM: "grpc",

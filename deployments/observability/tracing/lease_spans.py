@@ -1,7 +1,7 @@
-"""A replica's part of traces: one span for each row that the coordinator wants to be told.
+"""A replica's part of traces: one span for each row that the coordinator asks it to trace.
 
-They are made once the answer has left, from what is known by then: a lease that nobody traces costs
-one look at an empty field.
+Spans are made after the answer has been sent, from what is known by then. An untraced lease
+therefore costs one check of an empty field.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from specdec_core.messages import GroupLease, GroupResult, RowStatus
 
 
 class LeaseSpans:
-    """Of one replica. Without a tracer there are none."""
+    """Makes the spans of one replica. Without a tracer it makes none."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer
@@ -31,7 +31,8 @@ class LeaseSpans:
         traces: Iterable[pb.RowTrace],
         held_s: float,
     ) -> None:
-        """`lease` was answered a moment ago, after `held_s` here."""
+        """Record `lease`, which was answered a moment ago, after `held_s` seconds on this
+        replica."""
         if self._tracer is None:
             return
         end_ns = time.time_ns()

@@ -1,7 +1,7 @@
-"""Names of spans and attributes: the GenAI conventions' own, and those that older tools read.
+"""Names of spans and attributes, from the GenAI conventions and from older tools.
 
-Written out here because opentelemetry-semantic-conventions keeps them in a private module; a test
-compares the two.
+They are written out here because opentelemetry-semantic-conventions keeps them in a private module.
+A test compares the two.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 PROVIDER = "specdec"
 
 PROVIDER_NAMES = ("gen_ai.provider.name", "gen_ai.system")
-"""The conventions' name, then its older ones, as for every tuple here."""
+"""The name in the conventions, followed by older names. Every tuple here has this order."""
 OPERATION = "gen_ai.operation.name"
 REQUEST_MODEL = "gen_ai.request.model"
 REQUEST_MAX_TOKENS = "gen_ai.request.max_tokens"
@@ -28,7 +28,7 @@ TIME_TO_FIRST_TOKEN = (
     "gen_ai.response.time_to_first_chunk",
     "gen_ai.latency.time_to_first_token",
 )
-"""The second is in no convention: vLLM and SGLang write it."""
+"""The second name is in no convention. vLLM and SGLang write it."""
 INPUT_TOKENS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
 OUTPUT_TOKENS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
 ERROR_TYPE = "error.type"
@@ -42,15 +42,15 @@ SERVICE_VERSION = "service.version"
 SERVICE_INSTANCE = "service.instance.id"
 
 POOL_SPAN = "specdec.pool"
-"""A request in the pool, from its arrival to its last token."""
+"""A request in the scheduler, from its arrival to its last token."""
 QUEUE_SPAN = "specdec.queue"
-"""Its time there before the first lease."""
+"""A request's time in the scheduler before its first lease."""
 PREFILL_SPAN = "specdec.prefill"
-"""One row of a lease that caches what is known: the prompt, or after a move all there is."""
+"""One row of a lease that caches known tokens: the prompt, or all tokens after a move."""
 DRAFT_SPAN = "specdec.draft"
 VERIFY_SPAN = "specdec.verify"
 ROUND_EVENT = "specdec.round"
-"""In the pool's span: a target's answer that has committed tokens."""
+"""Event in the scheduler's span: a target's answer that has committed tokens."""
 
 REQUEST_ID = "specdec.request_id"
 PROCESS = "specdec.process"
@@ -58,25 +58,25 @@ CELL = "specdec.cell"
 ALGORITHM = "specdec.algorithm"
 SPEC_METHOD = "specdec.spec_method"
 NUM_SPEC_TOKENS = "specdec.num_spec_tokens"
-"""K that is aimed at."""
+"""Draft length K that speculation aims at."""
 NUM_ROUNDS = "specdec.num_rounds"
 NUM_DRAFTED = "specdec.num_drafted"
-"""Of a round: its K. Of a request: in all its rounds, as the next."""
+"""K of a round, or the sum over all rounds of a request. NUM_ACCEPTED is counted alike."""
 NUM_ACCEPTED = "specdec.num_accepted"
 NUM_TOKENS = "specdec.num_tokens"
-"""Of a round: the accepted ones and the target's own."""
+"""Tokens of a round: the accepted ones and the target's own."""
 NUM_PREEMPTIONS = "specdec.num_preemptions"
 QUEUE_S = "specdec.queue_s"
 FINISH_REASON = "specdec.finish_reason"
 ROUND = "specdec.round"
-"""Counted from 0."""
+"""Number of the round, counted from 0."""
 LEASE_ID = "specdec.lease_id"
-"""Equal in the spans of all rows of a group."""
+"""ID of the lease, equal in the spans of all rows of a group."""
 REPLICA = "specdec.replica"
 GROUP_SIZE = "specdec.group_size"
 GROUP_IS_EQUAL = "specdec.group_equal_length"
 NUM_FED = "specdec.num_fed"
-"""Committed tokens that a row brings along."""
+"""Number of committed tokens that a row brings to the replica."""
 ROW_STATUS = "specdec.row_status"
 PASS_S = "specdec.pass_s"
 DRAFT_S = "specdec.draft_s"
@@ -87,5 +87,5 @@ REPLICA_S = "specdec.replica_s"
 
 
 def each(names: tuple[str, ...], value: str | int | float) -> dict[str, str | int | float]:
-    """One value under all its names."""
+    """Return one value under all of its names."""
     return dict.fromkeys(names, value)

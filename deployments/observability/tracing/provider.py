@@ -1,7 +1,7 @@
-"""A process's spans: the provider that makes them, and what is left to send when it ends.
+"""Provider of a process's spans, which sends the remaining spans when the process ends.
 
-The provider is ours alone: the global one belongs to Serve, which traces its proxies and its
-routing where it is asked to.
+The provider is used by our code alone. The global provider belongs to Serve, which traces its
+proxies and its routing if it is configured to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from deployments.version import package_version
 
 
 class Tracing:
-    """Of one process; without a provider nothing is traced."""
+    """Tracer of one process. Without a provider nothing is traced."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self.tracer: Tracer | None = (
@@ -27,14 +27,17 @@ class Tracing:
         self._provider = provider
 
     async def close(self) -> None:
-        """Send what is left, as far as there is time."""
+        """Send the remaining spans, within `closing.CLOSE_S` seconds."""
         if self._provider is not None:
             await closing.close(self._provider.shutdown)
 
 
 def begin_tracing(process: ProcessName) -> Tracing:
-    """As OTEL_* say. Raises InvalidRequestError for an exporter that is not there, of metrics too:
-    the coordinator alone has those, and where it cannot start nobody is told why."""
+    """Begin the tracing that the OTEL_* variables ask for.
+
+    Raises InvalidRequestError for an exporter that is not available. This includes exporters of
+    metrics. Only the coordinator uses those, and the user would not see why it cannot start.
+    """
     check_exporters()
     exporters = [kind() for kind in exporter_kinds(Signal.TRACES)]
     if not exporters:

@@ -1,4 +1,4 @@
-"""What a request's span says of what was asked and of how it was decoded. Never any text."""
+"""Attributes of a request's span: its parameters, and how it was decoded. Never any text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ Attributes = dict[str, AttributeValue]
 
 
 def asked_attributes(generations: Sequence[TracedRequest], *, streams: bool) -> Attributes:
-    """Of all choices together. What is left at its neutral value is not told."""
+    """Return the attributes of a request with all its choices.
+
+    Top-k and the penalties are left out at their neutral value.
+    """
     request = generations[0].request
     params = request.params
     told: Attributes = {
@@ -43,7 +46,7 @@ def asked_attributes(generations: Sequence[TracedRequest], *, streams: bool) -> 
 
 
 def speculation_attributes(stats: Sequence[RequestStats]) -> Attributes:
-    """Sums over the choices."""
+    """Return sums over the choices, and the maximum of their queue times."""
     return {
         names.NUM_ROUNDS: sum(one.num_rounds for one in stats),
         names.NUM_DRAFTED: sum(one.num_drafted for one in stats),

@@ -1,4 +1,4 @@
-"""One request's span at its ingress, by the GenAI conventions."""
+"""Span of one request at its ingress, by the GenAI conventions."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from specdec_core.request import FinishReason, RequestStats
 T = TypeVar("T", bound=TracedAnswer)
 
 _LEFT = "cancelled"
-"""`error.type` of a request whose client has gone."""
+"""Value of `error.type` for a request whose client has disconnected."""
 
 
 class RequestSpan:
-    """From the request's arrival to the last word of its answer."""
+    """Span from the request's arrival to the last part of its answer."""
 
     def __init__(
         self, span: Span, *, id_prefix: str = "", clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`id_prefix`: what stands before the request's id in the answer's."""
+        """`id_prefix` precedes the request's ID in the answer's ID."""
         self.carried = context_to_pb(span)
         self.context = span.get_span_context()
         self.is_observed = False
-        """It ends with its pieces, by itself."""
+        """Whether `observed` ends the span after the last piece of the answer."""
         self._span = span
         self._id_prefix = id_prefix
         self._clock = clock
@@ -53,7 +53,8 @@ class RequestSpan:
         *,
         streams: bool,
     ) -> AsyncGenerator[tuple[int, T]]:
-        """The same pieces; the span ends with the last of them, or when they are left."""
+        """Yield the same pieces. The span ends after the last one, or when the caller stops
+        reading."""
         self.is_observed = True
         self._tell_asked(generations, streams=streams)
         try:
@@ -69,8 +70,9 @@ class RequestSpan:
             self._span.end()
 
     def fail(self, error: Exception) -> None:
-        """It ends with `error`. The caller's mistakes are no failures of the service."""
-        if not self._span.is_recording():  # its pieces have told it
+        """Record that the request ends with `error`. A client's mistake is not a failure of the
+        service."""
+        if not self._span.is_recording():  # already ended by `observed`
             return
         self._has_failed = True
         kind = type(error).__name__
@@ -79,7 +81,7 @@ class RequestSpan:
             self._span.set_status(StatusCode.ERROR, kind)
 
     def end(self) -> None:
-        """Without any pieces."""
+        """End the span of a request without any pieces."""
         self._span.end()
 
     def _tell_asked(self, generations: Sequence[TracedRequest], *, streams: bool) -> None:

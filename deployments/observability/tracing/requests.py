@@ -1,4 +1,4 @@
-"""An ingress's requests as they come in: whose trace they are part of, and their spans."""
+"""Incoming requests of an ingress: the traces to which they belong, and their spans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T", bound=TracedAnswer)
 
 
 class Operation(StrEnum):
-    """The conventions' names of what is asked."""
+    """Operation names of the GenAI conventions."""
 
     CHAT = "chat"
     TEXT = "text_completion"
@@ -37,7 +37,7 @@ class RequestSpans:
         model_name: str = "",
         attributes: Mapping[str, AttributeValue] | None = None,
     ) -> None:
-        """`attributes`: of every request, unless it says otherwise."""
+        """`attributes` are set on every request, unless the request has its own value."""
         self._tracer = tracer
         self._model_name = model_name
         self._own: dict[str, AttributeValue] = {
@@ -56,8 +56,11 @@ class RequestSpans:
         *,
         id_prefix: str = "",
     ) -> Iterator[None]:
-        """A request that came with `carrier`, its headers or metadata. What this task does from now
-        on is done for it; its span ends with the body, or with the pieces of its answer."""
+        """Begin a request that came with `carrier`, its headers or metadata.
+
+        All work of this task from now on belongs to the request. Its span ends with the body, or
+        with the last piece of its answer.
+        """
         parent = _parent_in(carrier)
         scope = RequestScope(get_current_span(parent).get_span_context())
         begin_scope(scope)
@@ -99,7 +102,7 @@ def observed(
     *,
     streams: bool,
 ) -> AsyncGenerator[tuple[int, T]]:
-    """`pieces` of the current request, noted in its span if it has one."""
+    """Return `pieces` of the current request. If the request has a span, the span records them."""
     scope = current_scope()
     if scope is None:
         return pieces
@@ -110,8 +113,8 @@ def observed(
 
 
 def _parent_in(carrier: Mapping[str, str]) -> Context:
-    """Serve's span where Serve traces this request, which is then part of the client's trace; else
-    the client's own."""
+    """Return Serve's span if Serve traces this request, and otherwise the client's span. Serve's
+    span is part of the client's trace."""
     if get_current_span().get_span_context().is_valid:
         return get_current()
     return propagate.extract(carrier, Context())

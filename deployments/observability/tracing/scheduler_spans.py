@@ -1,7 +1,7 @@
-"""The coordinator's part of traces: a span per traced request, and which leases are told in it.
+"""The coordinator's part of traces: a span per traced request, which records some leases.
 
-A request that is not traced costs nothing here; while none is, a lease costs one look at an empty
-dictionary.
+A request that is not traced has no cost here. While no request is traced, a lease costs one look at
+an empty dictionary.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ _LEFT = "cancelled"
 
 
 def is_told(number: int) -> bool:
-    """Whether the lease of this number is told in its request's trace: the first 8, then 4 of each
-    doubling. 17 of 40, 40 of 2,000, 63 of 100,000: below the 128 events that a span keeps."""
+    """Return whether the lease of this number is recorded in its request's trace.
+
+    The first 8 leases are, then 4 of each doubling: 17 of 40, 40 of 2,000, 63 of 100,000. This is
+    below the 128 events that a span keeps.
+    """
     return number % (1 << max(number.bit_length() - 3, 0)) == 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """A row's part of a lease that is told and not answered."""
+    """A recorded row of a lease that has not been answered."""
 
     row: LeaseRow
     number: int
@@ -48,24 +51,25 @@ class _Traced:
     num_prompt: int
     span: Span
     parent: pb.TraceContext
-    """For the replicas."""
+    """Parent of the replicas' spans."""
     began_ns: int
     num_leases: dict[Role | None, int] = field(default_factory=dict)
-    """That chose tokens, by role; None: of either, that only cached what is known."""
+    """Number of leases that chose tokens, by role. Key None counts leases of either role that only
+    cached known tokens."""
     open: dict[int, _Told] = field(default_factory=dict)
-    """By lease id. Those of a replica that has died stay until the request's end."""
+    """Recorded rows by lease ID. Rows of a dead replica stay until the request ends."""
     draft_s: float | None = None
-    """Of the draft's pass for the next verification, where that was told."""
+    """Seconds of the draft's pass for the next verification, if that pass was recorded."""
 
     def count(self, kind: Role | None) -> int:
-        """The number of its next lease of this kind."""
+        """Return the number of the request's next lease of this kind."""
         number = self.num_leases.get(kind, 0)
         self.num_leases[kind] = number + 1
         return number
 
 
 class SchedulerSpans:
-    """Of one coordinator. Without a tracer nothing is ever traced."""
+    """Spans of one coordinator. Without a tracer nothing is ever traced."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer
@@ -73,8 +77,11 @@ class SchedulerSpans:
         self._by_sequence: dict[int, _Traced] = {}
 
     def begin(self, request: Request, sequence_id: int | None, trace: pb.TraceContext) -> None:
-        """A traced request is in the pool, where it is called `sequence_id`; None: it has ended
-        already. An older attempt of it is over."""
+        """Begin the span of a traced request that the scheduler knows as `sequence_id`.
+
+        With None as `sequence_id` the request has ended already. The span of an older attempt ends
+        here.
+        """
         self.end(request.request_id)
         if self._tracer is None or sequence_id is None:
             return
@@ -92,7 +99,8 @@ class SchedulerSpans:
         self._by_request[request.request_id] = self._by_sequence[sequence_id] = traced
 
     def sent(self, lease: GroupLease, message: pb.GroupLease) -> None:
-        """`lease` is about to leave as `message`, which is told what its replica shall trace."""
+        """Record `lease`, which is about to leave as `message`. Adds the rows that the replica must
+        trace to `message`."""
         if not self._by_sequence:
             return
         told = list(self._told_rows(lease))
@@ -105,7 +113,7 @@ class SchedulerSpans:
             message.traces.add(row=place, parent=traced.parent, is_prefill=is_prefill)
 
     def answered(self, role: Role, result: GroupResult, stages: LeaseStages | None) -> None:
-        """A lease was answered. None: nothing is known of how long it took."""
+        """Record the answer to a lease. `stages` is None if the lease's times are unknown."""
         if not self._by_sequence or stages is None:
             return
         for answer in result.rows:
@@ -120,8 +128,11 @@ class SchedulerSpans:
                 traced.draft_s = None
 
     def end(self, request_id: str, event: TokenEvent | None = None) -> None:
-        """A request has ended, with its last event; None: nobody waits for that any more. Unknown
-        ones are most."""
+        """End the span of a request with its last event.
+
+        Without an event, the client no longer waits for the request. Most requests are unknown
+        here.
+        """
         if not self._by_request:
             return
         traced = self._by_request.pop(request_id, None)
@@ -135,7 +146,7 @@ class SchedulerSpans:
         traced.span.end()
 
     def _told_rows(self, lease: GroupLease) -> Iterator[tuple[int, int, _Traced, bool]]:
-        """Place, number, request, and whether it is a prefill."""
+        """Yield index of the row, lease number, request, and whether the row is a prefill."""
         for place, row in enumerate(lease.rows):
             traced = self._by_sequence.get(row.sequence_id)
             if traced is None:
@@ -157,7 +168,7 @@ class SchedulerSpans:
 
 
 def span_name(role: Role, is_prefill: bool) -> str:
-    """Of a row's part of a lease."""
+    """Return the span name of a row of a lease."""
     if is_prefill:
         return names.PREFILL_SPAN
     return names.DRAFT_SPAN if role is Role.DRAFT else names.VERIFY_SPAN

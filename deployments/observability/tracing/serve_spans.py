@@ -3,8 +3,8 @@
     RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH=\
         deployments.observability.tracing.serve_spans:span_processors
 
-in the environment of every node: Serve calls it in each of its processes. Its own sampling decides,
-by RAY_SERVE_TRACING_SAMPLING_RATIO; what it sampled, we sample.
+Set this variable in the environment of every node. Serve calls the function in each of its
+processes. Serve samples by RAY_SERVE_TRACING_SAMPLING_RATIO, and we trace what it sampled.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ from deployments.observability.exporters import Signal, exporter_kinds
 
 
 def span_processors() -> list[SpanProcessor]:
-    """One for every exporter that OTEL_* name."""
+    """Return one span processor for every exporter that the OTEL_* variables name."""
     return [BatchSpanProcessor(kind()) for kind in exporter_kinds(Signal.TRACES)]

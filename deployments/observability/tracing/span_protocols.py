@@ -1,4 +1,4 @@
-"""What the span of a request reads of what was asked and of its answer, whoever serves it."""
+"""Protocols of the request and the answer that a request's span reads, for any server."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class TracedRequest(Protocol):
 
     @property
     def choice(self) -> int:
-        """Which of its prompt's."""
+        """Number of the choice among those of its prompt."""
         ...
 
 
 class TracedAnswer(Protocol):
-    """What is new of an answer."""
+    """New part of an answer."""
 
     @property
     def index(self) -> int:
-        """Place of the first of `token_ids`."""
+        """Position of the first of `token_ids`."""
         ...
 
     @property

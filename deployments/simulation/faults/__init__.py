@@ -1,7 +1,7 @@
-"""What goes wrong in a world, and when.
+"""The faults of a world, and their times.
 
-Each strike returns whom it struck, or None where there is nothing that it could strike at present;
-what it does is over again within a few seconds.
+Each strike returns the name of what it struck, or None if there is nothing to strike at present.
+Its effect is over within a few seconds.
 """
 
 from deployments.simulation.faults.plan import FaultKind, plan_faults

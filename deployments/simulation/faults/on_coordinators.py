@@ -14,12 +14,12 @@ from specdec_core.messages import Role
 _POLL_S = 0.1
 _DRAIN_BUDGET_S = 1.0
 _ASKED_S = 0.3
-"""Within so long Serve asks all replicas of a version to leave."""
+"""Seconds within which Serve asks all replicas of a version to leave."""
 _DIES_AS_WELL = 0.3
 """Share of redeploys in which the old coordinator dies meanwhile."""
 _ROUTED_S = 1.0
-"""So long after a redeploy a version's replicas hear of it, and after that its ingresses may still
-be sent requests."""
+"""Seconds after a redeploy until the last replica of the old version hears of it. For as long after
+that, its ingresses may still be sent requests."""
 
 
 def crash_coordinator(trial: Trial) -> str | None:
@@ -43,7 +43,8 @@ def hang_coordinator(trial: Trial) -> str | None:
 
 
 def supersede(trial: Trial) -> str | None:
-    """It hangs, Ray makes another one, some find that; then it goes on, and both are there."""
+    """Let the coordinator hang while Ray creates another one, which some processes find. Then it
+    continues, and both exist."""
     old = trial.coordinator
     if not old.is_up or old.is_stopped:
         return None
@@ -56,7 +57,7 @@ def _take_over(trial: Trial, old: CoordinatorProcess) -> None:
     if old is not trial.coordinator:
         old.go_on()
     if not old.is_stopped:
-        return  # it is another version's by now, or has died or gone on before anybody saw it hang
+        return  # it is another version's by now, or died or continued before its hang was seen
     trial.new_coordinator()
     for stream in [one for one in trial.network.streams if one.server is old]:
         if trial.random.random() < 0.5:
@@ -67,7 +68,8 @@ def _take_over(trial: Trial, old: CoordinatorProcess) -> None:
 
 
 def redeploy(trial: Trial) -> str | None:
-    """Another version comes up beside this one, which serves what it has begun and goes."""
+    """Start another version next to this one, which serves the requests that it has begun and then
+    ends."""
     old = trial.surroundings
     if not old.coordinator.is_up:
         return None
@@ -77,10 +79,10 @@ def redeploy(trial: Trial) -> str | None:
 
 
 def _retire(trial: Trial, old: Surroundings) -> None:
-    """Serve asks them all. Replicas hear it first: what is routed to an ingress may still come to
-    it. Who breaks down at that time ends as Serve's time to drain says, so this waits until nobody
-    does. From then on no fault strikes the version but one: its coordinator may die, and Ray starts
-    it again."""
+    """Ask all processes of the old version to leave, as Serve does. Replicas hear it first, because
+    requests may still be routed to an ingress. A process that fails at that time would end only
+    after Serve's drain time, so this waits until all are well. From then on one fault alone strikes
+    the version: its coordinator may die, and Ray starts it again."""
     ingresses = [ingress for ingress in trial.ingresses if ingress.world is old]
     replicas = [process for process in trial.replicas.values() if process.world is old]
     if not _is_well(old, ingresses, replicas):
@@ -109,14 +111,16 @@ def _ask_to_leave(process: ReplicaProcess) -> None:
 def _is_well(
     old: Surroundings, ingresses: list[IngressProcess], replicas: list[ReplicaProcess]
 ) -> bool:
-    """Its ingresses and targets are connected to a coordinator that answers."""
+    """Return True if the version's ingresses and targets are connected to a coordinator that
+    answers."""
     targets = [p for p in replicas if p.runner.info.role is Role.TARGET and not p.is_leaving]
     connected = all(process.is_connected for process in (*ingresses, *targets))
     return bool(targets) and connected and not old.coordinator.is_stopped
 
 
 def _end_idle(trial: Trial, old: Surroundings) -> None:
-    """Ingresses go when their last request has ended, then replicas, the coordinator last."""
+    """End the old version: ingresses when their last request has ended, then replicas, the
+    coordinator last."""
     ingresses = [ingress for ingress in trial.ingresses if ingress.world is old]
     for ingress in ingresses:
         if not (ingress.is_stopped or ingress.num_open):

@@ -22,7 +22,7 @@ def crash_ingress(trial: Trial) -> str | None:
 
 
 def crash_and_resume(trial: Trial) -> str | None:
-    """Every client of a dead ingress comes back with what it has."""
+    """Crash an ingress; every client of it resumes with the tokens that it has."""
     able = [i for i in trial.ingresses if i.is_up and i.listeners]
     if not able:
         return None
@@ -42,7 +42,7 @@ def _crash(trial: Trial, ingress: IngressProcess) -> None:
 
 
 def _start_again(trial: Trial, ingress: IngressProcess) -> None:
-    """Unless its version has gone meanwhile."""
+    """Start the ingress again, unless its version has ended meanwhile."""
     if ingress in trial.ingresses and not ingress.is_up:
         ingress.start()
 
@@ -72,7 +72,8 @@ def cut_ingress(trial: Trial) -> str | None:
 
 
 def silent_ingress(trial: Trial) -> str | None:
-    """The coordinator listens to no ingress: pings tell it, about as late."""
+    """Silence an ingress's stream. The coordinator does not watch ingresses for silence; pings tell
+    it about as late."""
     ingress = _pick_connected(trial)
     if ingress is None or ingress.stream is None:
         return None
@@ -112,7 +113,7 @@ def flood(trial: Trial) -> str | None:
 
 
 def leave(trial: Trial) -> str | None:
-    """Many clients go away at once."""
+    """Let many clients leave at the same time."""
     able = [ingress for ingress in trial.ingresses if ingress.is_up and not ingress.is_stopped]
     live = [(ingress, request_id) for ingress in able for request_id in ingress.listeners]
     if len(live) < 2:

@@ -1,4 +1,4 @@
-"""Faults of targets and drafts, of their streams and of what they keep."""
+"""Faults of targets and drafts, of their streams and of their KV cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CRASHES_AGAIN = 3
 
 
 def _restart(trial: Trial, process: ReplicaProcess, delay: float) -> None:
-    """The same id comes back empty, unless another process has taken its place meanwhile."""
+    """Start the same ID again, empty, unless another process has replaced it meanwhile."""
 
     def start() -> None:
         if not process.is_up and not process.is_leaving:
@@ -24,7 +24,7 @@ def _restart(trial: Trial, process: ReplicaProcess, delay: float) -> None:
 
 
 def _pick(trial: Trial, role: Role | None = None) -> ReplicaProcess | None:
-    """A replica that serves."""
+    """Return a random replica that serves."""
     able = [
         process
         for process in trial.replicas.values()
@@ -64,14 +64,15 @@ def drain(role: Role, trial: Trial) -> str | None:
 
 
 def _replace(trial: Trial, process: ReplicaProcess) -> None:
-    """Drain it within a budget; another one takes its place at once, as in a rolling update."""
+    """Drain a replica within a budget. Another one replaces it immediately, as in a rolling
+    update."""
     process.drain()
     trial.add_replica(process.runner.info.role, world=process.world)
     trial.later(_DRAIN_BUDGET_S, partial(trial.remove_replica, process))
 
 
 def replace_targets(trial: Trial) -> str | None:
-    """One by one, by targets of other bits."""
+    """Replace the targets one by one, by targets with another fingerprint."""
     targets = [p for p in trial.served_by(Role.TARGET) if not p.is_leaving and p.is_registered]
     if len(targets) < 2:
         return None
@@ -82,7 +83,7 @@ def replace_targets(trial: Trial) -> str | None:
 
 
 def restart_all(trial: Trial) -> str | None:
-    """One by one, targets and drafts."""
+    """Replace all targets and drafts one by one."""
     able = [p for role in Role for p in trial.served_by(role) if not p.is_leaving]
     for place, process in enumerate(able):
         trial.later(0.05 + 0.15 * place, partial(_replace_if_there, trial, process))
@@ -90,7 +91,7 @@ def restart_all(trial: Trial) -> str | None:
 
 
 def crash_again(trial: Trial) -> str | None:
-    """It comes back, and dies as soon as it has something to do."""
+    """Crash a replica several times, each time soon after it has come back."""
     process = _pick(trial)
     if process is None:
         return None
@@ -106,7 +107,7 @@ def _crash_if_up(trial: Trial, process: ReplicaProcess) -> None:
 
 
 def wrong_clock(trial: Trial) -> str | None:
-    """Its clock runs slower or faster than the others'."""
+    """Let a replica's clock run slower or faster than the others'."""
     process = _pick(trial)
     if process is None:
         return None
@@ -144,7 +145,7 @@ def slow_replica(trial: Trial) -> str | None:
 
 
 def lose_kv(trial: Trial) -> str | None:
-    """A slot forgets its end, or all."""
+    """Make a slot forget its end, or everything."""
     process = _pick(trial)
     slots = process.runner.slots if process is not None else {}
     if process is None or not slots:
@@ -164,7 +165,8 @@ def nonsense(trial: Trial) -> str | None:
 
 
 def foreign(trial: Trial) -> str | None:
-    """It gives up at once, so that it never finds itself alone."""
+    """Register a target with another fingerprint. It leaves after 4 ms, so that it is never the
+    only target."""
     if _pick(trial, Role.TARGET) is None:
         return None
     process = trial.add_replica(Role.TARGET, fingerprint="other-bits")
@@ -202,7 +204,7 @@ def cut_work(trial: Trial) -> str | None:
 
 
 def silent_work(trial: Trial) -> str | None:
-    """Each end of its stream finds out by itself."""
+    """Silence a replica's stream. Each end finds out independently."""
     process = _pick(trial)
     if process is None or process.stream is None or not process.stream.is_open:
         return None

@@ -1,4 +1,4 @@
-"""The kinds of faults, and which of them a world has at what times."""
+"""The kinds of faults, and their choice and times in a world."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _AT_ONCE = 4
 
 
 class FaultKind(StrEnum):
-    """Each is planned; client_cancels comes of itself."""
+    """Kinds of faults. All are planned but client_cancels, which comes from the clients."""
 
     CLIENT_CANCELS = "client_cancels"
     CLIENT_FLOODS = "client_floods"
     CLIENTS_LEAVE = "clients_leave"
-    """Many at once."""
+    """Many at the same time."""
     SEVERAL_AT_ONCE = "several_at_once"
     """Other faults, at the same moment."""
     TARGET_CRASHES = "target_crashes"
     TARGET_HANGS = "target_hangs"
     TARGET_DRAINS = "target_drains"
     TARGETS_ARE_REPLACED = "targets_are_replaced"
-    """One by one, by targets of other bits. Once per world."""
+    """One by one, by targets with another fingerprint. Once per world."""
     ALL_ARE_RESTARTED = "all_are_restarted"
     """One by one, targets and drafts."""
     DRAFT_CRASHES = "draft_crashes"
@@ -41,28 +41,28 @@ class FaultKind(StrEnum):
     ALL_DRAFTS_CRASH = "all_drafts_crash"
     REPLICA_IS_SLOW = "replica_is_slow"
     REPLICA_CRASHES_AGAIN = "replica_crashes_again"
-    """And again, as soon as it is back."""
+    """Several times, as soon as it is back."""
     REPLICA_HAS_A_WRONG_CLOCK = "replica_has_a_wrong_clock"
     REPLICA_LOSES_KV = "replica_loses_kv"
     REPLICA_IS_FOREIGN = "replica_is_foreign"
-    """A target of other bits offers itself while others serve."""
+    """A target with another fingerprint registers while others serve."""
     ROW_FAILS = "row_fails"
     ANSWER_IS_NONSENSE = "answer_is_nonsense"
-    """A replica says what no model can: its stream ends, and it begins anew."""
+    """A replica sends an impossible token. Its stream ends, and it starts again."""
     COORDINATOR_CRASHES = "coordinator_crashes"
     COORDINATOR_HANGS = "coordinator_hangs"
     COORDINATOR_IS_SUPERSEDED = "coordinator_is_superseded"
-    """It hangs, another is made, and it goes on beside that."""
+    """It hangs, another is created, and it continues next to that one."""
     SERVICE_IS_REDEPLOYED = "service_is_redeployed"
-    """Another version serves what is new, this one what it has begun. Once per world."""
+    """Another version serves new requests, this one those that it has begun. Once per world."""
     INGRESS_CRASHES = "ingress_crashes"
     CLIENTS_RESUME = "clients_resume"
-    """Their ingress crashes, and they bring back to another what they have."""
+    """Their ingress crashes, and they resume at another one with their tokens."""
     INGRESS_HANGS = "ingress_hangs"
-    """Or reads slowly: its news is merged meanwhile."""
+    """Like a slow reader: its events are merged meanwhile."""
     WORK_STREAM_IS_CUT = "work_stream_is_cut"
     WORK_STREAM_FALLS_SILENT = "work_stream_falls_silent"
-    """Nobody is told: both ends find out by their patience."""
+    """Neither end gets an error; both find out by their time limits."""
     INGRESS_STREAM_FALLS_SILENT = "ingress_stream_falls_silent"
     INGRESS_STREAM_IS_CUT = "ingress_stream_is_cut"
     NEWS_IS_LOST = "news_is_lost"
@@ -77,7 +77,7 @@ _ONCE = (
     FaultKind.WORK_STREAM_FALLS_SILENT,
     FaultKind.INGRESS_STREAM_FALLS_SILENT,
 )
-"""At most once in a world: what they change lasts, or takes ten seconds to be noticed."""
+"""At most once in a world, because their effect lasts, or takes ten seconds to be noticed."""
 
 _STRIKES: dict[FaultKind, Callable[[Trial], str | None]] = {
     FaultKind.CLIENT_FLOODS: on_edges.flood,
@@ -116,7 +116,7 @@ _STRIKES: dict[FaultKind, Callable[[Trial], str | None]] = {
 
 
 def plan_faults(trial: Trial) -> None:
-    """At least 8 faults of at least 4 kinds, while requests come."""
+    """Plan at least 8 faults of at least 4 kinds, while requests come."""
     kinds = [*_kinds(trial), FaultKind.SEVERAL_AT_ONCE]
     chosen = trial.random.sample(kinds, _NUM_KINDS)
     more = [*_repeatable(trial), FaultKind.SEVERAL_AT_ONCE]
@@ -127,19 +127,19 @@ def plan_faults(trial: Trial) -> None:
 
 
 def _kinds(trial: Trial) -> list[FaultKind]:
-    """What one strike can do here."""
+    """Return the kinds of single faults that are possible in this world."""
     is_exact = trial.scenario.numerics is Numerics.EXACT
     return [kind for kind in _STRIKES if is_exact or kind not in _OF_EXACT_TARGETS]
 
 
 def _repeatable(trial: Trial) -> list[FaultKind]:
-    """What may strike more than once."""
+    """Return the kinds that may strike more than once."""
     return [kind for kind in _kinds(trial) if kind not in _ONCE]
 
 
 def _plan(trial: Trial, kind: FaultKind, tries: int) -> None:
-    """Let it happen, a little later where there is nothing that it could happen to; where that does
-    not change, something else, of a kind that was seldom so far."""
+    """Let a fault strike. If there is nothing to strike, try again a little later. If that never
+    helps, strike with another kind, the rarest so far first."""
     struck = _several_at_once(trial) if kind is FaultKind.SEVERAL_AT_ONCE else _strike(trial, kind)
     if struck:
         return

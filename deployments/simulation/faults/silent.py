@@ -1,4 +1,4 @@
-"""Streams that carry nothing any more, without a word."""
+"""Streams that carry no messages any more, although neither end gets an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _POLL_S = 0.5
 
 
 def wait_until_noticed(trial: Trial, stream: Stream) -> None:
-    """The world is not quiet before both ends have."""
+    """Keep the world from being quiet until both ends have noticed."""
     if not stream.is_over:
         trial.later(_POLL_S, partial(wait_until_noticed, trial, stream))
         trial.healed_at = max(trial.healed_at, trial.now + 2 * _POLL_S)  # it is back soon after

@@ -1,4 +1,4 @@
-"""What must hold at every event, read from the pool's insides and from books of its own.
+"""Invariants checked at every event, from the scheduler's internals and from independent records.
 
 The letters are those of docs/simulation.md.
 """

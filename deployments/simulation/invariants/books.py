@@ -1,4 +1,4 @@
-"""(g): what the service still keeps when nothing is left to do, in whatever book it is kept."""
+"""(g): finds everything that the service still keeps when no work is left, in any container."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONTAINERS = (dict, list, set, deque, array)
 _PACKAGES = ("specdec_core.", "deployments.")
 _NOT_SERVED = "deployments.simulation."
 _MOST = 100
-"""Entries of a book that may be kept: none grows with the requests that have been."""
+"""Maximum entries of the containers listed below. None grows with the number of past requests."""
 _KEPT = (
     "driver._ingresses",
     "driver.replicas",
@@ -41,13 +41,14 @@ _KEPT = (
     "driver.pool._placement._proposer._known_drafting",
     "driver.pool._timeouts._heap",
 )
-"""By replica, stream, client, setting, kind, bucket, block; cohorts, timeouts: swept when many."""
+"""Containers that may keep entries by replica, stream, client, setting, kind, bucket or block.
+Cohorts and timeouts are removed once there are many."""
 _FIGURES = ("driver.pool._k_policy.", "driver.pool._overlap.", "driver.pool._tally.")
-"""What was measured, by kind."""
+"""Path prefixes of containers with measurements, by kind."""
 
 
 def leftovers(driver: object) -> dict[str, int]:
-    """The books that should be empty, or small, and are not."""
+    """Return the containers that should be empty or small, and are not, with their lengths."""
     return {
         path: length
         for path, length in lengths(driver, "driver").items()
@@ -56,8 +57,8 @@ def leftovers(driver: object) -> dict[str, int]:
 
 
 def lengths(root: object, name: str) -> dict[str, int]:
-    """The longest of the containers on each path of attributes below `root`; [] stands for the
-    items of a container. Records that cannot change are not looked into."""
+    """Return the length of the longest container on each path of attributes below `root`. In a
+    path, [] means the items of a container. Immutable records are not searched."""
     found: Counter[str] = Counter()
     seen: set[int] = set()
     waiting = deque([(name, root)])
@@ -81,7 +82,7 @@ def _is_ours(thing: object) -> bool:
 
 @cache
 def _are_ours(kind: type) -> bool:
-    """Objects of a class: containers, and records of ours that can change."""
+    """Return True if objects of the class are containers, or mutable records of this project."""
     if issubclass(kind, _CONTAINERS):
         return True
     module = kind.__module__

@@ -1,4 +1,4 @@
-"""How long (h) and how much (i) may wait."""
+"""Limits on how long (h) and how much (i) may wait."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What (h) and (i) allow."""
+    """Limits of invariants (h) and (i)."""
 
     row_wait_s: float
-    """Between a row's being ready and its lease, while its replica may run it."""
+    """Maximum seconds from a row's being ready to its lease, while its replica may run it."""
     num_commands: int = 8
-    """That wait for one replica's stream."""
+    """Maximum commands that wait for one replica's stream."""
     num_unread: int = 12
-    """On that stream: it is full at fewer, and takes at once what waits by then."""
+    """Maximum unread commands on that stream. The stream is full at fewer, but then takes all
+    commands that wait by then."""

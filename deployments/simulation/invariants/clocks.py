@@ -1,4 +1,4 @@
-"""(j): while a world runs, whoever of the service reads a clock is found out."""
+"""(j): while a world runs, service code that reads a real clock is a violation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _OURS = ("specdec_core.", "deployments.")
 
 @contextmanager
 def no_clocks() -> Iterator[None]:
-    """Others, a progress bar for example, read them as ever."""
+    """Make the service's reading of a real clock a violation. Other code, such as a progress bar,
+    reads clocks as usual."""
     real = {name: getattr(time, name) for name in _CLOCKS}
     for name, clock in real.items():
         setattr(time, name, _watched(name, clock))

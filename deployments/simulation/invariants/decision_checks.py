@@ -1,7 +1,7 @@
-"""(a), (d), (e), (f), (g), (h), (i), (k): the state behind every decision of the pool.
+"""(a), (d), (e), (f), (g), (h), (i), (k): the state after every decision of the scheduler.
 
-Every sequence and every replica is looked at each time: what the pool itself believes to have
-changed says nothing about what it forgot.
+Every sequence and every replica is checked each time. The scheduler's own list of changes would not
+show what it forgot.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WatchedReplica(Protocol):
 
     @property
     def num_unread(self) -> int:
-        """Messages under way to it."""
+        """Number of messages under way to the replica."""
         ...
 
     @property
@@ -39,17 +39,17 @@ class WatchedReplica(Protocol):
 
     @property
     def occupancies(self) -> Mapping[LeaseKey, Occupancy]:
-        """What it kept behind every lease."""
+        """Occupancy of the replica after every lease."""
         ...
 
     @property
     def stream(self) -> Stream | None:
-        """The last one that it opened."""
+        """The last stream that the replica opened."""
         ...
 
 
 class DecisionChecks:
-    """Of one life of a coordinator."""
+    """Checks of one life of a coordinator."""
 
     def __init__(
         self, record: Record, bounds: Bounds, replicas: Mapping[str, WatchedReplica]
@@ -58,7 +58,7 @@ class DecisionChecks:
         self._bounds = bounds
         self._replicas = replicas
         self._statuses: dict[int, SequenceStatus] = {}
-        """Of the live sequences."""
+        """Statuses of the live sequences, by sequence ID."""
 
     def check(self, driver: SchedulerDriver, leases: Mapping[int, GroupLease], now: float) -> None:
         registry, fleet = driver.pool._registry, driver.pool._fleet
@@ -78,8 +78,8 @@ class DecisionChecks:
         _check_outboxes(driver)
 
     def _check_sequences(self, registry: LiveRequests, fleet: ReplicaSet, now: float) -> int:
-        """How many places they have. Names are bound outside the loop: it is run for every sequence
-        behind every decision."""
+        """Return the number of KV reservations of all sequences. Names are bound outside the loop,
+        because it runs for every sequence after every decision."""
         statuses = self._statuses
         has_drafts = any([not draft.is_fenced for draft in fleet.drafts])
         latest = now - self._bounds.row_wait_s
@@ -103,8 +103,8 @@ class DecisionChecks:
         return num_places
 
     def _check_places(self, record: ReplicaState) -> int:
-        """(a), (e): who is here is live, has this place and waits for an open lease. As many blocks
-        as they have reserved."""
+        """(a), (e): every sequence here is live, has this KV reservation and waits for an open
+        lease at most. Return the number of blocks that they have reserved."""
         statuses, leases = self._statuses, record.leases
         replica_id, size = record.replica_id, record.info.block_size
         is_draft = record.role is _DRAFT
@@ -121,7 +121,7 @@ class DecisionChecks:
         return reserved
 
     def _note(self, sequence_id: int, status: SequenceStatus) -> None:
-        """Count what changed."""
+        """Count a change of status."""
         self._record.transitions[self._statuses.get(sequence_id, NEW), status] += 1
         self._statuses[sequence_id] = status
 
@@ -159,7 +159,8 @@ class DecisionChecks:
 
 
 def _misplaced(registry: LiveRequests, fleet: ReplicaSet) -> Violation:
-    """Who has a place where nobody knows of it."""
+    """Return the violation of a sequence with a KV reservation that its replica does not know
+    of."""
     for sequence in registry:
         for place in sequence.places.values():
             record = fleet.get(place.replica_id)
@@ -184,7 +185,8 @@ def _check_wait(
 def _check_undrafted(
     sequence: Sequence, target: KVReservation, status: SequenceStatus, fleet: ReplicaSet
 ) -> None:
-    """(k) No draft serves: its target has a row of it, out or ready, or is about to plan one."""
+    """(k) Without a draft, the target has a row of the sequence, leased or ready, or is about to
+    plan one."""
     if status is _DRAFTING:
         raise Violation(f"(k) {sequence.request_id} waits for a draft, and there is none")
     record = fleet[target.replica_id]
@@ -197,7 +199,8 @@ def _check_undrafted(
 
 
 def _check_outboxes(driver: SchedulerDriver) -> None:
-    """(i) News that an ingress has not read is merged, and none of a request overtakes other."""
+    """(i) Events that an ingress has not read are merged, and no event overtakes another of its
+    request."""
     for outbox in driver._ingresses:
         due, held = outbox._due, outbox._held
         num_pieces = sum(map(len, (*due.values(), *held.values())))
@@ -208,7 +211,7 @@ def _check_outboxes(driver: SchedulerDriver) -> None:
 
 
 def _check_idle(record: ReplicaState, runner: ModelReplica, reserved: int) -> None:
-    """Nothing is under way: what the replica keeps must be what the pool knows of."""
+    """(f), (g) Nothing is under way, so the replica may keep only what the scheduler knows of."""
     if not runner.slots.keys() <= record.sequences.keys():
         lost = runner.slots.keys() - record.sequences.keys()
         raise Violation(f"(g) {record.replica_id} keeps slots of {sorted(lost)}, which ended")

@@ -1,4 +1,5 @@
-"""Whose KV each sequence of each life of a coordinator is, and what it may hold."""
+"""Maps each sequence of each life of a coordinator to its request, and to the KV that it may
+hold."""
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ from specdec_core.request import Request
 
 
 class KVOwners:
-    """Sequence ids begin anew with every coordinator, so that a slot may meet its namesake's."""
+    """Requests by epoch and sequence ID. Sequence IDs start again with every coordinator, so that a
+    slot may meet another sequence with its ID."""
 
     def __init__(self, scripts: Callable[[Request], Iterable[Script]]) -> None:
-        """`scripts` are what a request may answer, a script per fingerprint."""
+        """`scripts` returns the permitted answers to a request, one script per fingerprint."""
         self.scripts = scripts
         self._requests: dict[tuple[int, int], Request] = {}
 

@@ -1,4 +1,5 @@
-"""(a), (b), (c), (d), (f), (h): every lease from its sending to its end, in a book of its own."""
+"""(a), (b), (c), (d), (f), (h): an independent record of every lease from its sending to its
+end."""
 
 from __future__ import annotations
 
@@ -32,11 +33,11 @@ class LeaseBook:
         self._whose = whose
         self._expire_at: dict[int, float] = {}
         self._owners: dict[int, int] = {}
-        """Sequence -> the lease that owns it."""
+        """Lease that owns each sequence, by sequence ID."""
         self._fed: defaultdict[int, set[int]] = defaultdict(set)
-        """Incarnation of a replica -> hashes of what it was ever fed to the end of a block."""
+        """Hashes at the block ends of everything that a replica was ever fed, by incarnation."""
         self._resetting: set[str] = set()
-        """Replicas that have not said yet that they forgot everything."""
+        """Replicas that have not confirmed their reset yet."""
 
     def sent(self, pool: Scheduler, lease: GroupLease, now: float) -> None:
         if lease.replica_id in self._resetting:
@@ -51,7 +52,7 @@ class LeaseBook:
             self._check_catch_up(record.info, pool._config)
 
     def freed(self, command: SendFree) -> None:
-        """What is forgotten is owned no more."""
+        """A freed sequence has no owner any more."""
         for sequence_id in command.sequence_ids:
             lease = self.open.get(self._owners.get(sequence_id, -1))
             if lease is not None and lease.replica_id == command.replica_id:
@@ -65,7 +66,7 @@ class LeaseBook:
         self._resetting.discard(replica_id)
 
     def gone(self, replica_id: str) -> None:
-        """The replica's leases are void."""
+        """Void the replica's leases."""
         self._resetting.discard(replica_id)
         for lease in [x for x in self.open.values() if x.replica_id == replica_id]:
             self._close(lease)
@@ -73,7 +74,7 @@ class LeaseBook:
     def result(
         self, pool: Scheduler, result: GroupResult, pass_on: Callable[[], None], now: float
     ) -> None:
-        """(b) Only a live lease of this epoch commits, at the length that it names."""
+        """(b) Only a live lease of this epoch commits tokens, at the length that it names."""
         lease = self.open.get(result.lease_id)
         is_live = result.epoch == pool._epoch and (
             lease is not None and lease.replica_id == result.replica_id
@@ -89,15 +90,15 @@ class LeaseBook:
             raise Violation(f"(b) a result of no live lease was committed: {result}")
 
     def check_expiry(self, now: float) -> None:
-        """(h) A lease is answered or void in time."""
+        """(h) Every lease is answered or void in time."""
         soonest = min(self._expire_at.values(), default=now + 1.0)
         if soonest <= now:
             raise Violation(f"(h) a lease is open at {now}, its {soonest} has passed")
 
     def _check_catch_up(self, info: ReplicaInfo, config: PoolConfig) -> None:
-        """(h) A stream waits for no more of others' catching up than the limit, or one row. What
-        the replica was fed before is cached, where it keeps that. Longer proposals than anybody
-        drafts are what clients bring back: they count."""
+        """(h) A stream waits for at most the limit of others' catch-up tokens, or for one row. What
+        the replica was fed before is cached, if it keeps prefixes. Proposals longer than any
+        draft's are what clients bring back, and they count."""
         most, num_drafted = config.max_prefill_tokens, config.speculation.num_draft_tokens
         if most is None:
             return
@@ -112,7 +113,8 @@ class LeaseBook:
             raise Violation(f"(h) {info.replica_id} is to catch up by {sum(counts)} ids at a time")
 
     def _num_unfed(self, info: ReplicaInfo, row: LeaseRow) -> int:
-        """Of those besides the pending one."""
+        """Return the number of the row's new IDs, other than the pending one, that were not fed
+        before."""
         count, fed = len(row.new_ids) - 1, self._fed[info.incarnation]
         if count and info.keeps_prefixes and not row.num_scored:
             ends = _block_ends(info, row.base_len, row.base_hash, row.new_ids)
@@ -161,7 +163,7 @@ class LeaseBook:
             self._owners[sequence_id] = lease.lease_id
 
     def _check_base(self, sequence: Sequence, row: LeaseRow) -> None:
-        """(c) What the KV shall come from is a prefix of what the request may answer."""
+        """(c) The prefix that the row's KV comes from is a prefix of a permitted answer."""
         length = row.base_len
         for script in self._whose.scripts(sequence.request):
             if length < len(script.hashes) and script.hashes[length] == row.base_hash:
@@ -172,7 +174,7 @@ class LeaseBook:
 def _block_ends(
     info: ReplicaInfo, base_len: int, base_hash: int, ids: tuple[int, ...]
 ) -> Iterator[tuple[int, int]]:
-    """Lengths of whole blocks that the ids fill, with the hash up to there."""
+    """Yield the length at each block end that the IDs reach, with the hash up to there."""
     size = info.block_size
     if base_len // size == (base_len + len(ids)) // size:
         return

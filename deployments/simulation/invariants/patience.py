@@ -1,5 +1,5 @@
-"""(h): who is silent is given up in time, and nobody else is. Whose clock ran at another speed says
-nothing."""
+"""(h): silent peers are given up in time, and no other peers are. A process whose clock ran at
+another speed is not checked."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from deployments.simulation.timeline import Process
 from deployments.wire.liveness import LOOKS
 
 _LEAST, _MOST = 0.5, 1.3
-"""Times its limit that a silent peer is waited for: who is stopped meanwhile rings at once when it
-goes on, and has run for less."""
+"""Bounds on the wait for a silent peer, as factors of its time limit. The timer of a process that
+was stopped meanwhile fires as soon as it continues, after less running time."""
 
 
 def check_patience(process: Process, heard: Direction, limit_s: float) -> None:
-    """`process` gives up who writes to `heard`. Raises Violation."""
+    """Check that `process` may give up the peer that writes to `heard`. Raises Violation."""
     if heard.waited_s < _LEAST * limit_s and not process.had_wrong_clock:
         raise Violation(f"(h) {process.name} gives up who was heard {heard.waited_s:.3f} s ago")
 
 
 class Patience:
-    """Looks at every stream, as often as its ends look themselves."""
+    """Checks every stream, as often as its ends check it themselves."""
 
     def __init__(self, network: Network, silence_s: float) -> None:
         self._network = network
@@ -31,7 +31,7 @@ class Patience:
         return self._silence_s / LOOKS
 
     def look(self) -> None:
-        """Raises Violation where somebody waits too long."""
+        """Check every stream. Raises Violation if an end waits too long."""
         for stream in self._network.streams:
             if stream.is_client_open:
                 self._check(stream.client, stream.down)
@@ -39,7 +39,7 @@ class Patience:
                 self._check(stream.server, stream.up)
 
     def left_out(self, replica_id: str) -> None:
-        """A coordinator gives a replica up. Raises Violation."""
+        """Check that a coordinator may give a replica up. Raises Violation."""
         ends = [
             s for s in self._network.streams if s.client.name == replica_id and s.is_server_open
         ]

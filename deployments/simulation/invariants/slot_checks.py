@@ -1,4 +1,4 @@
-"""(c), (d), (f): what each slot of a replica holds and how much, at every lease that it runs."""
+"""(c), (d), (f): content and size of each slot of a replica, at every lease that it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OK, _TARGET = RowStatus.OK, Role.TARGET
 
 
 class SlotChecks:
-    """Looks into the replicas."""
+    """Checks the slots of the replicas."""
 
     def __init__(self, whose: KVOwners) -> None:
         self._whose = whose
@@ -32,7 +32,7 @@ class SlotChecks:
         self.counted(runner)
 
     def counted(self, runner: ModelReplica) -> None:
-        """(f) What its slots hold, added up, and what it counts as free are its capacity."""
+        """(f) The blocks of its slots and its free blocks add up to its capacity."""
         size = runner.info.block_size
         num_used = sum([-((1 - len(slot.hashes)) // size) for slot in runner.slots.values()])
         free = runner.num_free_blocks
@@ -42,7 +42,8 @@ class SlotChecks:
     def _check_slot(
         self, runner: ModelReplica, lease: GroupLease, row: LeaseRow, tokens: tuple[int, ...]
     ) -> None:
-        """Each position derives from the ids before it; a draft's own guesses come behind."""
+        """Check that each position derives from the IDs before it. A draft's own guesses come after
+        them."""
         slot = runner.slots[row.sequence_id]
         first, end_len = row.base_len, row.end_len
         request = self._whose.request(lease.epoch, row.sequence_id)
@@ -66,7 +67,7 @@ class SlotChecks:
 
 
 def _is_prefix(slot: Slot, script: Script, first: int, known_len: int) -> bool:
-    """A hash stands for all ids before it: from `first` on is enough. Behind a stop a target may
-    have gone on."""
+    """Return True if the slot's hashes match the script from `first` on. A hash covers all IDs
+    before it, so that is enough. After a stop a target may have continued."""
     script_part = script.hashes[first : known_len + 1]
     return bool(script_part) and slot.hashes[first : first + len(script_part)] == script_part

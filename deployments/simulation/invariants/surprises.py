@@ -1,5 +1,5 @@
-"""(l): the service catches what it did not foresee, logs it as an error and goes on. In a world
-that is a violation: faults come from outside, and all of them are foreseen."""
+"""(l): the service catches an unforeseen error, logs it and continues. In a world such an error is
+a violation, because faults come from outside, and all of them are foreseen."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ class _Listener(logging.Handler):
 
 @contextmanager
 def no_surprises(timeline: Timeline, left_out: Callable[[str], None]) -> Iterator[None]:
-    """`left_out` hears of replicas whose silence a coordinator has taken for their end. Nothing is
-    printed: what the service logs of faults is what is done to it, thousands of times."""
+    """Turn logged errors into violations. `left_out` is called with each replica that a coordinator
+    has given up for its silence. Nothing is printed, because the service logs every fault,
+    thousands of times."""
     logger = logging.getLogger("deployments")
     before = logger.level, logger.propagate, logger.handlers
     logger.setLevel(logging.WARNING)

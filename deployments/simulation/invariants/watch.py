@@ -1,4 +1,5 @@
-"""Who watches one coordinator through all its lives, and hands each event to whom it concerns."""
+"""Watches one coordinator through all its lives, and passes each event to the checks that need
+it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from specdec_core.scheduler import Command, Emit, Scheduler, SendFree, SendLease
 
 
 class Invariants:
-    """Watches one coordinator. Raises Violation."""
+    """Observer of one coordinator. Its methods raise Violation."""
 
     def __init__(
         self,
@@ -34,16 +35,16 @@ class Invariants:
         self._whose = whose
         self._replicas = replicas
         self._aborted: set[str] = set()
-        """Since the last decision."""
+        """Requests aborted since the last decision."""
         self.began()
 
     def began(self) -> None:
         self._leases = LeaseBook(self._whose)
         self._decisions = DecisionChecks(self._record, self._bounds, self._replicas)
         self._told: dict[str, int] = {}
-        """Request -> tokens that its live attempt has been told."""
+        """Number of tokens delivered to each request's live attempt."""
         self._end_by: dict[str, float] = {}
-        """Request -> when its time is over, of those that have a time."""
+        """Deadline of each request that has a time limit."""
         self._aborted.clear()
 
     def added(self, request: Request, now: float) -> None:
@@ -80,7 +81,7 @@ class Invariants:
         self._leases.result(pool, result, pass_on, now)
 
     def told(self, news: pb.GenerateDown) -> None:
-        """(i) News that an ingress has not read is merged."""
+        """(i) Events that an ingress has not read are merged."""
         if len(news.events) <= 4:
             return  # as few as one request may have
         requests = [event.request_id for event in news.events]
@@ -88,7 +89,7 @@ class Invariants:
             raise Violation(f"(i) {len(requests)} pieces of news for {len(set(requests))} requests")
 
     def sent(self, stream: Stream) -> None:
-        """(i) A replica's stream has room for what it is sent."""
+        """(i) A replica's stream has room for its commands."""
         process = self._replicas.get(stream.client.name)
         if process is None or process.stream is not stream:
             return
@@ -97,7 +98,7 @@ class Invariants:
             raise Violation(f"(i) {num_unread} commands are unread by {stream.client.name}")
 
     def answered(self, replica: ConnectedReplica, result: GroupResult) -> None:
-        """(f) With an answer comes how much its replica keeps, and is taken down."""
+        """(f) A result contains the replica's occupancy, and the coordinator stores it."""
         process = self._replicas.get(result.replica_id)
         said = None if process is None else process.occupancies.get(key_of(result))
         if said is not None and replica.occupancy != said:
@@ -110,7 +111,7 @@ class Invariants:
         self._check_ended(driver.pool, now)
 
     def _check_ended(self, pool: Scheduler, now: float) -> None:
-        """(h) What was aborted and what has no time left is over."""
+        """(h) Requests that were aborted, or have no time left, are over."""
         for request_id in self._aborted:
             if pool.status(request_id) is not None:
                 raise Violation(f"(h) {request_id} was aborted and goes on")
@@ -123,7 +124,7 @@ class Invariants:
             del self._end_by[request_id]
 
     def _emit(self, event: TokenEvent) -> None:
-        """(e) Only a live attempt is told something, each token once and in order."""
+        """(e) Only a live attempt receives tokens, each once and in order."""
         told = self._told.get(event.request_id)
         if event.index != told:
             raise Violation(f"(e) {event} comes at place {told}")

@@ -1,8 +1,8 @@
 """Attention of one pass over a left-padded batch: the whole rectangle, or row by start offset.
 
-Fast numerics attend over the rectangle as it lies in memory. There the same content gives other
-bits at another offset, so exact numerics read every row through its start into a view that begins
-with the row's first token, and go on exactly as over the in-place cache.
+Fast numerics attend over the rectangle in memory. There the same content gives other bits at
+another offset. Exact numerics therefore read every row through its start into a view that begins
+with the row's first token. They then continue exactly as over the in-place cache.
 
 Shape legend: T tokens of the pass, B rows of the batch, R rows of a segment, Q queries per row, K
 key-value heads, H heads, G = H / K, S columns that are read, D head size.
@@ -52,7 +52,8 @@ class RowOffsets:
 
 
 class OffsetPass:
-    """Exact numerics. Making the view is timed by itself, `view_watch`; kernels need none."""
+    """Attention in exact numerics. `view_watch` times the making of the view; kernels need no
+    view."""
 
     def __init__(
         self,
@@ -96,7 +97,8 @@ class OffsetPass:
 
 
 class RectanglePass:
-    """Fast numerics: one call over all rows and columns, hidden columns masked."""
+    """Attention in fast numerics: one call over all rows and columns, with hidden columns
+    masked."""
 
     def __init__(
         self, plan: AttentionMetadata, kv: PaddedKV, feeds: Sequence[Feed], num_query_groups: int
@@ -139,12 +141,13 @@ class RectanglePass:
         return output_THD
 
     def _rectangle(self, pool: Tensor) -> Tensor:
-        """[B, K, S, D], a view."""
+        """Return the pool as [B, K, S, D], a view."""
         rows_BSKD = pool.view(self._kv.num_rows, -1, *pool.shape[1:])
         return rows_BSKD[:, : self._num_columns].transpose(1, 2)
 
     def _mask(self, counts: Sequence[int]) -> Tensor:
-        """0 where a query sees a column, -inf elsewhere: its row's content up to itself."""
+        """Return the mask: 0 where a query sees a column, -inf elsewhere. A query sees its row's
+        content up to its own position."""
         shape = self._kv.shape
         first = [n - count for n, count in zip(self._kv.cached_lens, counts, strict=True)]
         first_B1 = on_device(first, torch.long, shape.device).unsqueeze(1)
@@ -156,7 +159,7 @@ class RectanglePass:
 
 
 def plan_rectangle(kv: PaddedKV, feeds: Sequence[Feed]) -> AttentionMetadata:
-    """The pass that feeds every row its tokens, which `kv` counts as cached already."""
+    """Return the pass that feeds every row its tokens, which `kv` counts as cached already."""
     device = kv.shape.device
     write_index = on_device(_columns(kv, feeds), torch.long, device)
     ends = accumulate(len(feed.tokens) for feed in feeds)
@@ -175,7 +178,7 @@ def plan_rectangle(kv: PaddedKV, feeds: Sequence[Feed]) -> AttentionMetadata:
 
 
 def _columns(kv: PaddedKV, feeds: Sequence[Feed]) -> list[int]:
-    """Where the fed tokens lie in a layer's pool."""
+    """Return the places of the fed tokens in a layer's pool."""
     ends = kv.ends
     last = [feed.slot * kv.num_columns + ends[feed.slot] for feed in feeds]
     return [
@@ -186,7 +189,7 @@ def _columns(kv: PaddedKV, feeds: Sequence[Feed]) -> list[int]:
 
 
 def _query_index(counts: Sequence[int], kv: PaddedKV) -> Tensor:
-    """Padded query of every token."""
+    """Return the padded query of every token."""
     num_queries = max(counts)
     queries = [row * num_queries + i for row, count in enumerate(counts) for i in range(count)]
     return on_device(queries, torch.long, kv.shape.device)
@@ -195,7 +198,7 @@ def _query_index(counts: Sequence[int], kv: PaddedKV) -> Tensor:
 def _write(
     kv: PaddedKV, layer: int, plan: AttentionMetadata, key_TKD: Tensor, value_TKD: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Cache the new keys and values of a layer; returns its pools."""
+    """Cache the new keys and values of a layer; return its pools."""
     keys, values = kv.pools(layer)
     keys.index_copy_(0, plan.write_index, key_TKD)
     values.index_copy_(0, plan.write_index, value_TKD)

@@ -1,12 +1,13 @@
 """The left-padded KV batch of arXiv 2510.22876: the contents of all rows end in the same column.
 
-A row is two numbers: what it caches lies in columns [start, start + cached_len), so its padding is
-`start`. Mask and positions follow from them alone, never from ids: a pad id may occur in content.
-A verification commits a different number of tokens to each row, which leaves the ends ragged;
-`realign` moves the rows so that their contents end together again. That is the cost which the
-in-place cache (paged.py) does not have.
+A row is two numbers, `start` and `cached_len`. Its cached tokens are in columns [start, start +
+cached_len), so its padding is `start`. Mask and positions follow from these numbers alone, never
+from IDs, because a pad ID may occur in content. A verification commits a different number of tokens
+to each row, which leaves the ends ragged. `realign` moves the rows so that their contents end
+together again. The in-place cache (paged.py) does not have this cost.
 
-Content is what is committed; of it the cache may lack the last tokens (the pending one always).
+Content is the committed tokens. The cache may lack the last of them, and always lacks the pending
+one.
 
 Shape legend: P planes (keys and values of every layer), B rows, S columns there is room for, L
 columns in use, W numbers of a token in a plane, H key-value heads, D head size.
@@ -24,18 +25,18 @@ from specdec_core.host_copies import on_device
 from specdec_core.kv_cache.paged import KVShape
 
 COLUMN_STEP = 64
-"""Room grows by so many columns."""
+"""Step in columns by which the memory grows."""
 _HEADROOM = 16
-"""Columns that a move leaves free behind the contents: the next pass needs some."""
+"""Columns that a move leaves free after the contents, for the next passes."""
 _WORD = torch.int64
-"""Copies go by 8-byte words where a token's numbers fill them: a third faster in bfloat16."""
+"""Type of copies: 8-byte words if a token's numbers fill them. A third faster in bfloat16."""
 
 
 class PaddedKV:
     """The keys and values of B rows in one rectangle."""
 
     def __init__(self, shape: KVShape, content_lens: Sequence[int]) -> None:
-        """Empty rows, padded for contents of these lengths."""
+        """Make empty rows, padded for contents of these lengths."""
         self.shape = shape
         self.starts = _padding(content_lens)
         self.cached_lens = [0] * len(content_lens)
@@ -57,26 +58,27 @@ class PaddedKV:
 
     @property
     def ends(self) -> list[int]:
-        """First column behind what each row caches."""
+        """First column after the cached tokens of each row."""
         return [start + n for start, n in zip(self.starts, self.cached_lens, strict=True)]
 
     def pools(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of a layer, each [B * S, H, D]; views, for reading and writing."""
+        """Return keys and values of a layer, each [B * S, H, D]; views, for reading and writing."""
         keys_BSW, values_BSW = self._storage_PBSW[2 * layer], self._storage_PBSW[2 * layer + 1]
         heads = (-1, self.shape.num_kv_heads, self.shape.head_dim)
         return keys_BSW.view(heads), values_BSW.view(heads)
 
     def places(self, num_columns: int) -> Tensor:
-        """Place of every column in its row's content, negative in the padding; [B, num_columns].
+        """Return the place of every column in its row's content, negative in the padding; [B,
+        num_columns].
 
-        Mask and position ids both come from here.
+        Mask and position IDs both come from here.
         """
         device = self.shape.device
         starts_B1 = on_device(self.starts, torch.long, device).unsqueeze(1)
         return torch.arange(num_columns, device=device) - starts_B1
 
     def extend(self, counts: Mapping[int, int]) -> None:
-        """Make room for `counts[row]` more tokens behind each row; their places count as cached."""
+        """Make room for `counts[row]` more tokens after each row. Their places count as cached."""
         for row, count in counts.items():
             self.cached_lens[row] += count
         missing = self.width - self.num_columns
@@ -91,10 +93,11 @@ class PaddedKV:
         self.cached_lens[row] = min(self.cached_lens[row], length)
 
     def realign(self, rows: Sequence[int], content_lens: Sequence[int]) -> int:
-        """Keep the named rows and let contents of these lengths end together; bytes moved.
+        """Keep the named rows, align the ends of their contents, and return the number of bytes
+        moved.
 
-        Unpad, append, repad: with L' the longest content, row i moves to L' - c_i, all layers at
-        once. Contents that end together already stay where they are, and a single row always does.
+        Unpad, append, repad: with L' the longest content, row i moves to L' - c_i, all layers in
+        one step. Contents that already end together are not moved, and a single row never is.
         """
         starts = [self.starts[row] for row in rows]
         ends = {start + length for start, length in zip(starts, content_lens, strict=True)}
@@ -107,7 +110,8 @@ class PaddedKV:
         return sum(self.cached_lens) * self.shape.bytes_per_token
 
     def _moved(self, rows: Sequence[int], shifts: Sequence[int], num_columns: int) -> Tensor:
-        """Row rows[j] with column s taken from column s + shifts[j]; the padding is anything."""
+        """Return row rows[j] with column s taken from column s + shifts[j]. The padding is
+        undefined."""
         device = self.shape.device
         planes, num_rows, old_columns, numbers = self._storage_PBSW.shape
         sources_2J = on_device([list(rows), shifts], torch.long, device).view(2, -1, 1)
@@ -119,19 +123,19 @@ class PaddedKV:
 
 
 class PaddedRow(NamedTuple):
-    """One row of a batch, which it keeps alive: a stack of one is what may be stored."""
+    """One row of a batch, which it keeps alive. Stack a single row before storing it."""
 
     kv: PaddedKV
     row: int
 
     @property
     def num_bytes(self) -> int:
-        """Of what the row caches."""
+        """Bytes of the row's cached tokens."""
         return self.kv.cached_lens[self.row] * self.kv.shape.bytes_per_token
 
 
 def stack(rows: Sequence[PaddedRow], content_lens: Sequence[int]) -> PaddedKV:
-    """A new batch, in memory of its own, of rows that others hold; these stay as they are."""
+    """Return a new batch of existing rows, in its own memory. The rows stay as they are."""
     stacked = PaddedKV(rows[0].kv.shape, content_lens)
     stacked.cached_lens = [kv.cached_lens[row] for kv, row in rows]
     for index, (kv, source) in enumerate(rows):
@@ -142,7 +146,7 @@ def stack(rows: Sequence[PaddedRow], content_lens: Sequence[int]) -> PaddedKV:
 
 
 def _as_words(pool: Tensor) -> Tensor:
-    """The same memory in 8-byte words where the last dimension allows it."""
+    """Return the same memory in 8-byte words if the last dimension allows it."""
     is_even = pool.shape[-1] * pool.dtype.itemsize % _WORD.itemsize == 0
     return pool.view(_WORD) if is_even else pool
 
@@ -153,7 +157,7 @@ def _padding(content_lens: Sequence[int]) -> list[int]:
 
 
 def _zeros(shape: KVShape, num_rows: int, width: int) -> Tensor:
-    """Zeros, because a masked key weighs exactly 0, but 0 * NaN is NaN."""
+    """Return zeros, because a masked key weighs exactly 0, but 0 * NaN is NaN."""
     numbers = shape.num_kv_heads * shape.head_dim
     sizes = (2 * shape.num_layers, num_rows, _round_up(width + _HEADROOM), numbers)
     return torch.zeros(sizes, dtype=shape.dtype, device=shape.device)

@@ -1,9 +1,9 @@
 """EQSPEC: static batches over a left-padded cache, realigned after every round.
 
-The paper's Algorithm 1 (arXiv 2510.22876): left-pad a batch once; then draft K tokens for every
-live row, verify them in one target pass, keep the longest matching prefix, and unpad, append and
-repad, so that row i moves by delta_i = L' - L - a_i. Of the published code it shares the scheme,
-not the defects (algorithm.md, section 3).
+The paper's Algorithm 1 (arXiv 2510.22876) left-pads a batch once. Each round drafts K tokens for
+every live row, verifies them in one target pass and keeps the longest matching prefix. It then
+unpads, appends and repads, so that row i moves by delta_i = L' - L - a_i. This module shares the
+scheme of the published code, not its defects (algorithm.md, section 3).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from specdec_core.request import Request, TokenEvent
 
 
 class Eqspec:
-    """At most B requests at a time, in order of arrival; the next batch starts when all ended."""
+    """Runs at most B requests at a time, in order of arrival. The next batch starts when all have
+    ended."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Eqspec:
         return is_known
 
     def step(self) -> list[TokenEvent]:
-        """Run one round of the batch; return what it committed."""
+        """Run one round of the batch; return the committed tokens."""
         events = self._queue.take_ended()
         batch = self._batch or self._next_batch()
         if batch is None:

@@ -1,10 +1,10 @@
 """EXSPEC as the paper defines it: a pool of sequences with their own KV, stacked by equal length.
 
 The paper's Algorithm 2 (arXiv 2510.22876): a window of W > B live sequences slides over the queue.
-Each step stacks B of identical length, which needs no realignment; where there are none, the first
-B are unpadded, appended and repadded. After verification each row returns to the pool with its KV;
-a finished one leaves at once and the window refills. Longer lengths may wait long for company: that
-is the paper's too, and what `exspec` bounds.
+Each step stacks B of identical length, which needs no realignment. If no B have one length, the
+first B are unpadded, appended and repadded. After verification each row returns to the pool with
+its KV. A finished one leaves immediately, and the window refills. Longer lengths may wait long for
+others of their length. The paper's method has this property too; `exspec` limits the wait.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from specdec_core.request import Request, TokenEvent
 
 
 class ExspecPadded:
-    """The window's sequences: some stacked by the last step, the others each in its own row."""
+    """The window's sequences. Some are stacked by the last step, the others each have their own
+    row."""
 
     def __init__(
         self,
@@ -40,9 +41,10 @@ class ExspecPadded:
         self._window = config.window
         self._clock = clock
         self._stacked: PaddedGroup | None = None
-        """Stays stacked until another group is formed: often the same rows come again."""
+        """Group of the last step. It stays stacked until another group is formed, because the same
+        rows often come again."""
         self._alone: dict[LiveSequence, PaddedGroup] = {}
-        """Groups of one; a fresh sequence has none before it is chosen."""
+        """Groups of one. A fresh sequence has none before it is chosen."""
 
     @property
     def has_work(self) -> bool:
@@ -61,7 +63,7 @@ class ExspecPadded:
         return is_known
 
     def step(self) -> list[TokenEvent]:
-        """Refill the window, form a group, run one round of it; return what it committed."""
+        """Refill the window, form a group, run one round of it, return the committed tokens."""
         events = self._queue.take_ended()
         with self._round.schedule_watch:
             self._queue.admit(self._window, self._clock())
@@ -77,7 +79,8 @@ class ExspecPadded:
         return events
 
     def _form(self, chosen: Sequence[LiveSequence]) -> PaddedGroup:
-        """The chosen rows as one rectangle; rows that leave the last get memory of their own."""
+        """Return the chosen rows as one rectangle. Rows that leave the last rectangle get their own
+        memory."""
         fresh = [s for s in chosen if s not in self._homes()]
         prefilled = self._round.left_pad(fresh) if fresh else None
         homes = self._homes() | (_rows(prefilled) if prefilled else {})
@@ -102,7 +105,7 @@ class ExspecPadded:
                 self._alone[sequence] = self._round.stack([home])
 
     def _homes(self) -> dict[LiveSequence, tuple[PaddedGroup, int]]:
-        """Where the KV of every sequence lies that has some."""
+        """Return the group and row with the KV of every sequence that has some."""
         alone = {sequence: (group, 0) for sequence, group in self._alone.items()}
         return alone | (_rows(self._stacked) if self._stacked else {})
 
@@ -113,7 +116,8 @@ class ExspecPadded:
 
 
 def choose_rows(window: Sequence[LiveSequence], size: int) -> list[LiveSequence]:
-    """`size` sequences of one length, the length whose oldest is oldest; else the first of all."""
+    """Return `size` sequences of one length, preferring the length whose oldest sequence is oldest.
+    If no length has enough, return the first of all."""
     by_length: defaultdict[int, list[LiveSequence]] = defaultdict(list)
     for sequence in window:
         by_length[len(sequence.ids)].append(sequence)

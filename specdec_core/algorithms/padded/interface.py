@@ -1,7 +1,7 @@
-"""The seam between the padded algorithms and the models: a causal LM over a left-padded batch.
+"""The interface between the padded algorithms and the models: a causal LM over a left-padded batch.
 
-The batch (kv/padded.py) is the caller's: it is made empty, filled by `score`, realigned, split and
-stacked by the algorithm. Draft and target are used through the same methods.
+The batch (padded/cache.py) belongs to the caller. The algorithm makes it empty, fills it by
+`score`, realigns, splits and stacks it. Draft and target are used through the same methods.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PaddedLM(Protocol):
 
     @property
     def max_cached_tokens(self) -> int:
-        """Most tokens that all batches together should hold, padding included."""
+        """Maximum tokens that all batches together should hold, padding included."""
         ...
 
     @property
@@ -40,21 +40,21 @@ class PaddedLM(Protocol):
         ...
 
     def new_batch(self, content_lens: Sequence[int]) -> PaddedKV:
-        """Empty rows, padded for contents of these lengths."""
+        """Return empty rows, padded for contents of these lengths."""
         ...
 
     def score(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Tensor:
         """Feed rows of `kv` their tokens, in ascending order of rows; `Feed.slot` is the row.
 
-        Returns next-token logits, [sum of num_logits, V >= vocab_size], rows in the order
-        of `feeds`.
+        Returns next-token logits, [sum of num_logits, V >= vocab_size], rows in the order of
+        `feeds`.
         """
         ...
 
 
 @dataclass(eq=False, slots=True)
 class PaddedBatch:
-    """One model over one left-padded batch; to a speculative round its rows are slots."""
+    """One model over one left-padded batch. For a speculative round, its rows are slots."""
 
     model: PaddedLM
     kv: PaddedKV
@@ -78,5 +78,5 @@ class Paddable(Protocol):
     """A model that can also run on a left-padded batch."""
 
     def padded(self) -> PaddedLM:
-        """The same weights over left-padded batches."""
+        """Return the same weights over left-padded batches."""
         ...

@@ -1,7 +1,7 @@
-"""The paper's invariants of a left-padded batch, asserted between rounds where a test asks for it.
+"""The paper's invariants of a left-padded batch, asserted between rounds if a test asks for it.
 
-With p_i columns of padding and c_i content tokens of row i, and L columns in all (its last one is
-the pending token's, which has no KV yet):
+Row i has p_i columns of padding and c_i content tokens. L is the number of columns, the last of
+which belongs to the pending token, which has no KV yet.
 I1 p_i + c_i = L for every row. I2 positions count content tokens from 0, and nothing else is seen.
 I3 the cache holds c_i - 1 tokens.
 """
@@ -21,13 +21,13 @@ def check_invariants(kv: PaddedKV, content_lens: Sequence[int]) -> None:
 
 
 def check_rectangle(kv: PaddedKV, content_lens: Sequence[int]) -> None:
-    """I1: all contents end in the same column."""
+    """Assert I1: all contents end in the same column."""
     ends = [start + length for start, length in zip(kv.starts, content_lens, strict=True)]
     assert len(set(ends)) <= 1, f"I1: contents end in columns {ends}, not together"
 
 
 def check_positions(kv: PaddedKV) -> None:
-    """I2: what is seen of a row is what it caches, at positions 0, 1, 2 ..."""
+    """Assert I2: a row sees exactly its cached tokens, at positions 0, 1, 2 ..."""
     places_BL = kv.places(kv.width).cpu()
     for row, (end, length) in enumerate(zip(kv.ends, kv.cached_lens, strict=True)):
         places_L = places_BL[row, :end]
@@ -36,6 +36,6 @@ def check_positions(kv: PaddedKV) -> None:
 
 
 def check_pending(kv: PaddedKV, content_lens: Sequence[int]) -> None:
-    """I3: the last committed token alone has no KV."""
+    """Assert I3: only the last committed token has no KV."""
     expected = [length - 1 for length in content_lens]
     assert kv.cached_lens == expected, f"I3: {kv.cached_lens} tokens cached, {expected} expected"

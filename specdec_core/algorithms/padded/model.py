@@ -1,6 +1,6 @@
 """A transformers model over left-padded batches; implements PaddedLM.
 
-The forward is flat, as over the in-place cache: the live tokens of all rows on one axis. Only
+The forward is flat, as over the in-place cache, with the live tokens of all rows on one axis. Only
 attention sees the rectangle.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class PaddedTransformersModel:
-    """Borrows the weights and the numerics of `model`, and none of its cache."""
+    """Uses the weights and the numerics of `model`, and none of its cache."""
 
     def __init__(self, model: ModelRunner) -> None:
         self.vocab_size: int = model.vocab_size
@@ -60,7 +60,7 @@ class PaddedTransformersModel:
         return logits[0] if len(logits) == 1 else torch.cat(logits)
 
     def _exact_passes(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Iterator[Tensor]:
-        """The passes of the in-place cache, over the batch read row by row."""
+        """Run the passes of the in-place cache, over the batch read row by row."""
         model = self._model
         starts = [kv.cached_lens[feed.slot] for feed in feeds]
         kv.extend({feed.slot: len(feed.tokens) for feed in feeds})
@@ -74,7 +74,7 @@ class PaddedTransformersModel:
                 yield model.run_pass(plan, OffsetPass(plan, kv, self._view_watch, model.kernels))
 
     def _fast_passes(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Iterator[Tensor]:
-        """Windows of columns from the left; every logit that is wanted lies in the last one."""
+        """Run windows of columns from the left. All wanted logits are in the last window."""
         model = self._model
         for window in _windows(feeds, model.max_tokens_per_pass // max(len(feeds), 1)):
             kv.extend({feed.slot: len(feed.tokens) for feed in window})
@@ -84,7 +84,8 @@ class PaddedTransformersModel:
 
 
 def _windows(feeds: Sequence[Feed], num_columns: int) -> Iterator[list[Feed]]:
-    """Cut feeds that end together into windows of at most so many columns, but whole proposals."""
+    """Cut feeds that end together into windows of at most `num_columns` columns. A proposal is
+    never cut."""
     longest = max((len(feed.tokens) for feed in feeds), default=0)
     step = max(num_columns, 1, *(feed.num_logits for feed in feeds))
     for end in range(longest % step or step, longest + step, step):
@@ -92,7 +93,8 @@ def _windows(feeds: Sequence[Feed], num_columns: int) -> Iterator[list[Feed]]:
 
 
 def _window(feed: Feed, first: int, end: int) -> Feed:
-    """Tokens [first, end), counted from the end of the feed: negative numbers, up to 0."""
+    """Return tokens [first, end), counted from the end of the feed with negative numbers, up to
+    0."""
     count = len(feed.tokens)
     tokens = feed.tokens[max(count + first, 0) : max(count + end, 0)]
     return Feed(feed.slot, tokens, feed.num_logits if end == 0 else 0)

@@ -1,7 +1,7 @@
-"""One round of the paper's algorithms over a left-padded batch, and what each stage of it costs.
+"""One round of the paper's algorithms over a left-padded batch, and the cost of each of its stages.
 
-Draft and verify are the halves that the in-place algorithms run too (worker/round.py); what is
-different is where a row's KV lies, and that it must be moved.
+The in-place algorithms run the same draft and verify halves (worker/round.py). The differences are
+the place of a row's KV, and the need to move it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from specdec_core.worker.verification import Verdict
 class PaddedGroup:
     """Sequences that share a rectangle, and the KV of both models, row for row.
 
-    Between rounds the target caches all but the last token of each (I3), the draft a prefix of
-    that: whatever it lacks is fed on its next turn.
+    Between rounds the target caches all but the last token of each sequence (I3). The draft caches
+    a prefix of that, and is fed the missing tokens in its next round.
     """
 
     sequences: list[LiveSequence]
@@ -69,7 +69,7 @@ class PaddedRound:
         self.schedule_watch = Stopwatch(torch.device("cpu"))
 
     def left_pad(self, sequences: Sequence[LiveSequence]) -> PaddedGroup:
-        """A rectangle of fresh sequences; the target caches all but their last tokens."""
+        """Return a rectangle of fresh sequences. The target caches all but their last tokens."""
         lengths = [len(sequence.ids) for sequence in sequences]
         batches = [PaddedBatch(model, model.new_batch(lengths)) for model in self._models]
         group = _group(sequences, batches)
@@ -87,7 +87,8 @@ class PaddedRound:
         return group
 
     def draft(self, group: PaddedGroup) -> list[tuple[int, ...]]:
-        """K tokens for every row, each row's own K; () where it decodes plainly."""
+        """Return the proposal of every row, each with the row's own K; () for a row without
+        speculation."""
         with self._draft_watch:
             wanted = [s.num_draft_tokens(self._speculation) for s in group.sequences]
             proposals = [self._look_up(group, row, k) for row, k in enumerate(wanted)]
@@ -106,7 +107,8 @@ class PaddedRound:
         return proposals
 
     def verify(self, group: PaddedGroup, proposals: Sequence[tuple[int, ...]]) -> list[Verdict]:
-        """One target pass over [last token, drafts] of every row: its longest matching prefix."""
+        """Verify [last token, drafts] of every row in one target pass; return the longest matching
+        prefixes."""
         if self._checks_invariants:
             check_invariants(group.target.kv, group.content_lens)
             for batch in group.batches:
@@ -126,7 +128,7 @@ class PaddedRound:
         proposals: Sequence[tuple[int, ...]],
         verdicts: Sequence[Verdict],
     ) -> list[TokenEvent]:
-        """Append what was decided; both caches forget what lies behind N - 1 tokens."""
+        """Append the decided tokens. Both caches forget the tokens after the first N - 1."""
         events = []
         rows = zip(group.sequences, proposals, verdicts, strict=True)
         for row, (sequence, proposal, verdict) in enumerate(rows):
@@ -139,7 +141,8 @@ class PaddedRound:
         return events
 
     def realign(self, group: PaddedGroup) -> PaddedGroup | None:
-        """Unpad, append, repad: finished rows leave, the contents of the others end together."""
+        """Unpad, append, repad: finished rows leave, and the contents of the others end
+        together."""
         live = [row for row, s in enumerate(group.sequences) if s.finish_reason is None]
         if not live:
             return None
@@ -150,8 +153,8 @@ class PaddedRound:
         return group
 
     def stack(self, groups_and_rows: Sequence[tuple[PaddedGroup, int]]) -> PaddedGroup:
-        """A new rectangle of rows that come from several. Padding them to a common length is
-        alignment; rows of equal length are only put side by side."""
+        """Return a new rectangle of rows that come from several groups. Padding them to a common
+        length counts as alignment. Rows of equal length are only put side by side."""
         sequences = [group.sequences[row] for group, row in groups_and_rows]
         lengths = [len(sequence.ids) for sequence in sequences]
         is_aligning = len(set(lengths)) > 1
@@ -195,7 +198,8 @@ class PaddedRound:
         )
 
     def _look_up(self, group: PaddedGroup, row: int, num_tokens: int) -> tuple[int, ...]:
-        """What prompt lookup finds, where the method asks for it or there is no draft model."""
+        """Return the proposal of prompt lookup, if the method asks for it or there is no draft
+        model."""
         sequence = group.sequences[row]
         method = draft_method(self._speculation, sequence.request)
         if method is SpecMethod.DRAFT_MODEL and group.draft is not None:
@@ -213,7 +217,8 @@ def _group(sequences: Sequence[LiveSequence], batches: Sequence[PaddedBatch]) ->
 def _draft_turn(
     draft: PaddedBatch, row: int, sequence: LiveSequence, num_tokens: int, max_model_len: int
 ) -> RoundInput:
-    """Catch up with what was committed, then draft as far as the draft's positions reach."""
+    """Return a round that catches up with the committed tokens, then drafts up to the draft's last
+    position."""
     new_ids = sequence.ids[draft.cached_len(row) :]
     num_tokens = min(num_tokens, max_model_len - len(sequence.ids))
     return RoundInput(row, new_ids, (), num_tokens, sequence.rules, _history(sequence))

@@ -1,9 +1,9 @@
-"""What one forward pass computes where: index tensors, built once per pass and used by every layer.
+"""Metadata of a forward pass: index tensors, built once per pass and used by every layer.
 
-A pass is flat and ragged: the tokens of all rows lie behind each other on one axis, without
-padding. Only attention is split, into segments: the rows with few queries are padded to a
-rectangle together, the pieces of one long feed share one and its keys, other long rows share one
-with rows of the same two lengths.
+A pass is flat and ragged: the tokens of all rows follow each other on one axis, without padding.
+Only attention is split, into segments. Rows with few queries are padded to a rectangle together.
+The pieces of one long feed share a segment and its keys. Other long rows share a segment with rows
+of the same two lengths.
 
 Shape legend: T tokens of the pass, R rows of a segment, Q queries per row, G query heads per
 key-value head, S keys per row (rounded up), N logits.
@@ -28,11 +28,11 @@ from specdec_core.layers.attention.shape import AttentionShape
 from specdec_core.model import Feed
 
 MAX_SHORT_QUERIES = 16
-"""Rows with at most so many queries are padded to one rectangle."""
+"""Maximum queries of the rows that are padded to one rectangle."""
 
 
 class KVBlocks(Protocol):
-    """Where a cache keeps every token: what a plan needs to know of it."""
+    """The part of a cache that a plan needs: the place of every token."""
 
     @property
     def shape(self) -> KVShape: ...
@@ -68,9 +68,9 @@ class Segment:
     query_index: Tensor | None
     """[R * Q] token of each padded query; None when the rows fill the rectangle."""
     token_index: Tensor | None
-    """[T] padded query of each of the segment's tokens, the way back."""
+    """[T] padded query of each of the segment's tokens, the inverse of `query_index`."""
     block_index: Tensor
-    """[R * blocks of S] blocks of every row; [blocks of S] when all rows are of one slot and read
+    """[R * blocks of S] blocks of every row. [blocks of S] when all rows are of one slot and read
     the same keys."""
     mask: Tensor
     """[R, 1, G * Q, S] additive."""
@@ -78,7 +78,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionMetadata:
-    """One forward pass. Either `segments` or `table` says how to attend."""
+    """One forward pass. Attention uses either `segments` or `table`."""
 
     input_ids: Tensor
     """[1, T]"""
@@ -91,7 +91,7 @@ class AttentionMetadata:
     segments: tuple[Segment, ...] = ()
     table: PieceTable | None = None
     last_place: int = 0
-    """Of any token, where there is a table."""
+    """Maximum place of all tokens, if there is a table."""
 
 
 def split_into_passes(
@@ -123,9 +123,10 @@ def _piece(feed: Feed, start: int, first: int, end: int) -> Piece:
 
 
 def plan_native_pass(pieces: Sequence[Piece], kv: KVBlocks) -> AttentionMetadata:
-    """The indices alone: kernels that read blocks take rows of any lengths as they are.
+    """Return only the indices, for kernels that read blocks and take rows of any lengths.
 
-    Two tensors and views of them: at one row a tensor costs more than what is in it.
+    The indices are views of two tensors. With one row, creating a tensor costs more than its
+    content.
     """
     ids: list[int] = []
     places: list[int] = []
@@ -156,7 +157,7 @@ def plan_native_pass(pieces: Sequence[Piece], kv: KVBlocks) -> AttentionMetadata
 
 
 def _piece_table(pieces: Sequence[Piece], facts: list[int], kv: KVBlocks) -> PieceTable:
-    """`facts` as PieceTable has them, one piece behind the other."""
+    """Return the table of `facts`, which has the format of PieceTable, one piece after another."""
     size = kv.block_size
     counts = [-(-(start + len(tokens)) // size) for _, start, tokens, _ in pieces]
     width, num_facts, numbers = max(counts), len(facts), array("i", facts)
@@ -174,7 +175,7 @@ def plan_pass(
     occurrences = Counter(piece.slot for piece in pieces)
 
     def segment_key(piece: Piece) -> tuple[int, int, int]:
-        """Pieces of an equal key share a segment; the short ones come first."""
+        """Return the key of a piece's segment. Segments of short pieces come first."""
         if occurrences[piece.slot] > 1:
             return (1, piece.slot, 0)
         if len(piece.tokens) <= MAX_SHORT_QUERIES:
@@ -238,7 +239,7 @@ def _segment(
 
 
 def _query_index(query_lens: Sequence[int], num_queries: int, kv: KVBlocks) -> Tensor:
-    """Rows are padded with their own last query."""
+    """Return the token of each padded query. Rows are padded with their own last query."""
     ends = accumulate(query_lens)
     rows = zip(query_lens, ends, strict=True)
     return _index([min(end - n + i, end - 1) for n, end in rows for i in range(num_queries)], kv)
@@ -249,10 +250,10 @@ def _token_index(query_lens: Sequence[int], num_queries: int, kv: KVBlocks) -> T
 
 
 def _block_index(slots: Sequence[int], num_blocks: int, kv: KVBlocks) -> Tensor:
-    """Blocks that are taken but lie beyond the pass's keys are left out.
+    """Return the blocks of the rows, without taken blocks after the pass's keys.
 
-    A row is padded with its own last block: what it reads there is masked, but 0 * NaN is NaN, and
-    one that some other request left must not spread.
+    A row is padded with its own last block. Reads of the padding are masked, but 0 * NaN is NaN,
+    and a NaN that another request left must not spread.
     """
     blocks: list[int] = []
     for slot in slots:
@@ -263,9 +264,10 @@ def _block_index(slots: Sequence[int], num_blocks: int, kv: KVBlocks) -> Tensor:
 
 
 def _mask(rows: Sequence[Piece], num_queries: int, key_len: int, kv: KVBlocks) -> Tensor:
-    """0 where a query sees a key, -inf elsewhere, [R, 1, Q, S]: it sees its own place and before.
+    """Return the mask, [R, 1, Q, S]: 0 where a query sees a key, -inf elsewhere.
 
-    It also hides what the rounded-up key length reads beyond the row's end.
+    A query sees its own place and those before it. The mask also hides keys after the row's end,
+    which are read because the key length is rounded up.
     """
     last = [row.end - 1 for row in rows]
     places = [

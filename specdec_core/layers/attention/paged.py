@@ -1,4 +1,4 @@
-"""Attention that reads the blocks of the cache where they lie: torch.nn.attention.varlen.
+"""Attention that reads the blocks of the cache in place: torch.nn.attention.varlen.
 
 Shape legend: T tokens of the pass, P rows of attention, H query heads, K key-value heads, D head
 size, W blocks of a row, N blocks, B tokens of a block.
@@ -16,18 +16,19 @@ from specdec_core.host_copies import to_device
 from specdec_core.layers.attention.metadata import AttentionMetadata, KVBlocks
 
 _CAUSAL = (-1, 0)
-"""A window: all keys to the left, none to the right. The last query of a row sees its last key."""
+"""Window of all keys to the left and none to the right. The last query of a row sees its last
+key."""
 
 
 class BlockRows(NamedTuple):
-    """Where the queries of every row lie, and the keys that they see. int32."""
+    """Places of the queries of every row, and the keys that they see. int32."""
 
     query_ends: Tensor
     """[P + 1] tokens before each row, then all of them."""
     key_counts: Tensor
     """[P] keys that the last query of a row sees."""
     blocks: Tensor
-    """[P, W]"""
+    """[P, W] blocks of every row."""
     max_queries: int
     max_keys: int
 
@@ -38,27 +39,28 @@ class BlockAttention(Protocol):
     def __call__(
         self, query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
     ) -> Tensor:
-        """Over pools [N, B, K, D]; returns [T, H, D]."""
+        """Attend over pools [N, B, K, D]; return [T, H, D]."""
         ...
 
     def write(
         self, keys: Tensor, values: Tensor, index_T: Tensor, key_TKD: Tensor, value_TKD: Tensor
     ) -> None:
-        """Put new keys and values into pools that have a row for each token, at `index_T`."""
+        """Write new keys and values at `index_T` into pools that have a row for each token."""
         keys.index_copy_(0, index_T, key_TKD)
         values.index_copy_(0, index_T, value_TKD)
 
 
 class BlockCache(KVBlocks, Protocol):
-    """A cache whose blocks are read where they lie."""
+    """A cache whose blocks are read in place."""
 
     def pools(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of a layer, a row for each token."""
+        """Return keys and values of a layer, a row for each token."""
         ...
 
 
 class VarlenAttention(BlockAttention):
-    """torch.nn.attention.varlen's; keys are never split, so that a row does not see its company."""
+    """Attention of torch.nn.attention.varlen. Keys are never split, so that a row's bits do not
+    depend on other rows."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -119,7 +121,7 @@ class BlockPass:
 
 
 def plan_block_rows(plan: AttentionMetadata, device: torch.device) -> BlockRows:
-    """The rows of a plan of any lengths, which has a table."""
+    """Return the rows of a plan that has a table, with any lengths."""
     assert plan.table is not None
     firsts, counts, starts = plan.table.pieces.unbind(1)
     key_counts = starts + counts

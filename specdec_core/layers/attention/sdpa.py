@@ -24,8 +24,8 @@ class AttentionPass(Protocol):
 
     @property
     def block_pools(self) -> Sequence[tuple[Tensor, Tensor]] | None:
-        """Keys and values of every layer, the same object while they are; None where `attend` must
-        be asked, layer by layer."""
+        """Keys and values of every layer, always the same object. None if the caller must call
+        `attend` layer by layer."""
         ...
 
     def attend(
@@ -36,12 +36,12 @@ class AttentionPass(Protocol):
         value_TKD: Tensor,
         scaling: float,
     ) -> Tensor:
-        """Cache the new keys and values of a layer, then attend; returns [T, H, D]."""
+        """Cache the new keys and values of a layer, then attend; return [T, H, D]."""
         ...
 
 
 class RaggedPass:
-    """One pass's plan over the cache; the attention of every layer goes through `attend`."""
+    """One pass's plan over the cache. The attention of every layer goes through `attend`."""
 
     def __init__(
         self, plan: AttentionMetadata, kv: PagedKV, kernels: NativeKernels | None = None
@@ -64,7 +64,7 @@ class RaggedPass:
         value_TKD: Tensor,
         scaling: float,
     ) -> Tensor:
-        """Cache the new keys and values of a layer, then attend; returns [T, H, D]."""
+        """Cache the new keys and values of a layer, then attend; return [T, H, D]."""
         self._check(key_TKD, value_TKD)
         keys, values = self._kv.pools(layer)
         if self._plan.table is not None:
@@ -99,7 +99,7 @@ def attend_blocks(
     value_TKD: Tensor,
     scaling: float,
 ) -> Tensor:
-    """Cache the new keys and values and attend to the blocks where they lie; [T, H, D]."""
+    """Cache the new keys and values and attend to the blocks in place; return [T, H, D]."""
     assert kernels is not None
     assert plan.table is not None
     return kernels.attend(
@@ -115,7 +115,7 @@ def _attend_segment(
     kv: PagedKV,
     scaling: float,
 ) -> Tensor:
-    """Returns [tokens of the segment, H, D]."""
+    """Return the output for the tokens of the segment, [T, H, D]."""
     key_RKSD, value_RKSD = gather_rows(keys, segment, kv), gather_rows(values, segment, kv)
     return attend_segment(segment, query_THD, key_RKSD, value_RKSD, scaling)
 
@@ -123,7 +123,8 @@ def _attend_segment(
 def attend_segment(
     segment: Segment, query_THD: Tensor, key_RKSD: Tensor, value_RKSD: Tensor, scaling: float
 ) -> Tensor:
-    """The segment's part of the pass's queries over its gathered rows; its tokens, [T, H, D]."""
+    """Attend with the segment's queries of the pass over its gathered rows; return [T, H, D] of its
+    tokens."""
     query_THD = query_THD.narrow(0, segment.first_token, segment.num_tokens)
     if segment.query_index is not None:
         query_THD = query_THD.index_select(0, segment.query_index)
@@ -136,10 +137,10 @@ def attend_segment(
 def attend_rows(
     query_THD: Tensor, key_RKSD: Tensor, value_RKSD: Tensor, mask_R1QS: Tensor, scaling: float
 ) -> Tensor:
-    """Attention of R rows with T / R queries each over S keys of their own; returns [T, H, D].
+    """Return the attention of R rows with T / R queries each over S keys per row, [T, H, D].
 
-    The mask is additive, its Q axis counts G * T / R folded queries. The heads that share keys
-    become more queries of them: keys are read once per group, and one query is no special case.
+    The mask is additive, and its Q axis counts G * T / R folded queries. Heads that share keys
+    become additional queries. So keys are read once per group, and one query is no special case.
     """
     num_rows, num_kv_heads = key_RKSD.shape[:2]
     output_RKQD = scaled_dot_product_attention(
@@ -167,10 +168,10 @@ def _unfold_groups(output_RKQD: Tensor, num_queries: int) -> Tensor:
 
 
 def gather_rows(pool: Tensor, segment: Segment, kv: KVBlocks) -> Tensor:
-    """The rows' keys or values, [R, K, S, D].
+    """Return the rows' keys or values, [R, K, S, D].
 
-    Whole blocks are copied, in 8-byte words: 3.3 ms a step where bf16 elements take 4.9 (8 rows of
-    500 tokens, 30 layers, 3 heads of 64, 2 threads).
+    Whole blocks are copied, in 8-byte words. A step takes 3.3 ms; with bf16 elements it takes 4.9
+    ms (8 rows of 500 tokens, 30 layers, 3 heads of 64, 2 threads).
     """
     blocks = pool.view(pool.shape[0] // kv.block_size, -1).view(torch.int64)
     rows = blocks.index_select(0, segment.block_index).view(kv.shape.dtype)

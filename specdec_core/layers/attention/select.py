@@ -1,9 +1,10 @@
-"""Which attention over a block table this machine has: asked once, at load.
+"""Selects attention over a block table for this machine, once, at load.
 
-PyTorch takes a block table only with a kernel library that brings one (FlashAttention 3 on Hopper),
-and says so when it is called; then there is a kernel of ours. What does not answer like the
-textbook is not used: without any, blocks are gathered for scaled_dot_product_attention. Shape
-legend as in attention/paged.py; M tokens of the pools, Q queries of a row, S its keys.
+PyTorch takes a block table only with a kernel library that supports one (FlashAttention 3 on
+Hopper), and reports this only when called. The second choice is our own Triton kernel. A kernel
+whose results differ from the textbook is not used. Without any, blocks are gathered for
+scaled_dot_product_attention. Shape legend as in attention/paged.py; M tokens of the pools, Q
+queries of a row, S its keys.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ _FLASH_3 = "flash_attn_interface"
 """Module of the FlashAttention 3 library."""
 _TOLERANCE = 2e-2
 _PROBED = ((1, 0), (4, 3), (2, 17), (1, 40), (5, 200), (33, 560))
-"""(queries, place of the first one) of the rows of a probe. The longest go through several tiles of
-keys, of queries, too, in any kernel."""
+"""(queries, place of the first one) of the rows of a probe. The longest rows need several tiles of
+keys, and of queries, in any kernel."""
 _SCORE_RANGE = 12.0
-"""From a long row's first key to its last, scores rise or fall by so much: the greatest one so far
-is of the first tile for some heads, and of each new one for others."""
+"""Rise or fall of the scores from a long row's first key to its last. For some heads the greatest
+score is in the first tile. For others each new tile has a greater one."""
 
 
 def find_block_attention(kv: KVShape, num_heads: int, block_size: int) -> BlockAttention | None:
-    """PyTorch's or ours, where one is right for this device, type and size of blocks."""
+    """Return PyTorch's or our attention, if one is correct for this device, type and block size."""
     if kv.device.type != "cuda":
         return None
     kinds: dict[str, Callable[[], BlockAttention | None]] = {
@@ -57,7 +58,8 @@ def first_right(
     num_heads: int,
     block_size: int,
 ) -> BlockAttention | None:
-    """Whatever does not load, does not run or answers wrongly is passed over; the log says why."""
+    """Return the first attention that loads, runs and is correct. The log has the reasons for the
+    others."""
     for name, make in kinds.items():
         try:
             attention = make()
@@ -65,7 +67,7 @@ def first_right(
                 _logger.info("attention reads the blocks of the cache in place: %s", name)
                 return attention
             reason = "it is not there" if attention is None else "its answers are wrong"
-        except Exception as error:  # of whatever library or compiler: there is another way
+        except Exception as error:  # of any library or compiler: there is another way
             reason = str(error)
         _logger.info("no attention over a block table by %s: %s", name, reason)
     _logger.warning(
@@ -81,7 +83,7 @@ def first_right(
 
 
 def _triton_attention(device: torch.device) -> BlockAttention | None:
-    """Of our own; Triton comes with PyTorch's builds for CUDA."""
+    """Return our own attention. Triton comes with PyTorch's builds for CUDA."""
     if importlib.util.find_spec("triton") is None:
         return None
     from specdec_core.layers.attention.triton import TritonAttention
@@ -97,7 +99,8 @@ def _varlen_attention() -> BlockAttention | None:
 
 
 def _varlen_function() -> Callable[..., Any] | None:
-    """With every argument that is needed: those of a block table came one by one, since 2.10."""
+    """Return varlen_attn if it has every needed argument. Those of a block table came one by one,
+    since 2.10."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -111,7 +114,7 @@ def _varlen_function() -> Callable[..., Any] | None:
 
 @torch.inference_mode()
 def is_right(attention: BlockAttention, kv: KVShape, num_heads: int, block_size: int) -> bool:
-    """Whether a pass over shuffled blocks answers like the textbook."""
+    """Return True if a pass over shuffled blocks gives the textbook's results."""
     generator = torch.Generator().manual_seed(0)
     counts = [count for count, _ in _PROBED]
     ends = [count + start for count, start in _PROBED]
@@ -145,8 +148,8 @@ def is_right(attention: BlockAttention, kv: KVShape, num_heads: int, block_size:
 def _made_up(
     kv: KVShape, num_heads: int, num_queries: int, places_M: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values for keys that stand at `places_M` of their rows: with the place the
-    scores of every second head rise, and those of the others fall."""
+    """Return queries, keys and values for keys at `places_M` of their rows. The scores of every
+    second head rise with the place, and those of the others fall."""
     key_MKD, value_MKD = (
         torch.randn(len(places_M), kv.num_kv_heads, kv.head_dim, generator=generator)
         for _ in range(2)
@@ -164,7 +167,8 @@ def _made_up(
 def _textbook(
     query_QHD: Tensor, key_SKD: Tensor, value_SKD: Tensor, start: int, scaling: float
 ) -> Tensor:
-    """Attention of one row whose first query stands at `start`, in float32, all keys at once."""
+    """Return the attention of one row whose first query is at `start`, in float32, over all keys in
+    one step."""
     num_queries, num_heads, _ = query_QHD.shape
     num_keys, num_kv_heads, _ = key_SKD.shape
     groups = num_heads // num_kv_heads

@@ -23,13 +23,13 @@ class AttentionShape:
     """The shapes in which attention is called."""
 
     queries: SizeRange
-    """Queries of a row: fewer are padded, more become several rows."""
+    """Queries of a row. Fewer are padded; more become several rows."""
     key_lens: tuple[int, ...]
-    """Key lengths that are read, ascending; a longer one is a multiple of the last one plus one of
+    """Key lengths that are read, ascending. A longer one is a multiple of the last one plus one of
     these."""
 
     def key_len(self, num_keys: int) -> int:
-        """How many keys are read where a row needs `num_keys`, at least 1."""
+        """Return the number of keys that are read if a row needs `num_keys`, at least 1."""
         num_whole = (num_keys - 1) // self.key_lens[-1] * self.key_lens[-1]
         return num_whole + self.key_lens[bisect_left(self.key_lens, num_keys - num_whole)]
 
@@ -40,8 +40,9 @@ class AttentionShape:
 
 
 FAST_ATTENTION = AttentionShape(queries=SizeRange(1, sys.maxsize), key_lens=(64,))
-"""Rounded all the same: few lengths mean few shapes for the kernels to prepare."""
+"""Shape in fast numerics. Lengths are rounded here too, because few lengths mean few shapes for the
+kernels to prepare."""
 
 
 ANY_ATTENTION = AttentionShape(queries=SizeRange(1, sys.maxsize), key_lens=(1,))
-"""Of kernels whose results no shape changes."""
+"""Shape for kernels whose results do not depend on the shape."""

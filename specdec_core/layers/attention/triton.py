@@ -1,11 +1,13 @@
-"""Attention that reads the blocks of the cache where they lie: kernels of our own, in Triton.
+"""Attention that reads the blocks of the cache in place: our own kernels, in Triton.
 
-PyTorch's builds for CUDA bring Triton along. A row's keys come in parts of one size, counted from
-its first key, and a part in tiles of one size; what the parts of a query gave is merged in their
-order. One program goes through all parts of some queries of one row that share a key head, or,
-where that would leave most of the GPU idle, through one of them, and a second kernel merges. Both
-do the same arithmetic in the same order: a query's bits depend on its own keys alone, never on its
-company. Shape legend as in attention/paged.py; M queries of a program, S keys of a tile.
+PyTorch's builds for CUDA include Triton. A row's keys are in parts of one size, counted from its
+first key, and a part is in tiles of one size. The results of a query's parts are merged in their
+order.
+
+One program computes all parts of some queries of one row that share a key head. If that would leave
+most of the GPU idle, one program computes one part, and a second kernel merges. Both ways do the
+same arithmetic in the same order. A query's bits depend on its own keys alone, never on other rows.
+Shape legend as in attention/paged.py; M queries of a program, S keys of a tile.
 """
 
 from __future__ import annotations
@@ -19,27 +21,28 @@ from specdec_core.layers.attention.paged import BlockAttention, BlockRows
 from specdec_core.layers.triton_launch import launch_options, wait_for_inputs
 
 _QUERIES = 32
-"""Of a program: 4 query heads a key head, times 5 tokens of a verification, are 20."""
+"""Queries of a program. 4 query heads per key head, times 5 tokens of a verification, are 20."""
 _KEYS = 64
 _PART = 256
 """Keys of a part: one or more tiles."""
 _NUM_WARPS = 4
 _NUM_STAGES = 5
-"""So many that the next tile is read while one is computed: with fewer only its blocks are."""
+"""Pipeline stages. With this number, the next tile is read while one is computed. With fewer, only
+its blocks are read."""
 _LEAST_DIM = 16
-"""Of a tile: tl.dot takes no smaller one."""
+"""Minimum dimension of a tile. tl.dot takes no smaller one."""
 _MERGED_HEADS = 4
-"""Of a program that merges parts, at most."""
+"""Maximum heads of a program that merges parts."""
 _MAX_PARTS_BYTES = 64 * 2**20
-"""What parts leave in memory until they are merged: more is not split."""
+"""Maximum bytes that parts leave in memory until they are merged. Above it, rows are not split."""
 _NO_KEY = tl.constexpr(-1e30)
-"""Score of a query that has seen no key: finite, so that differences of two are numbers."""
+"""Score of a query that has seen no key. It is finite, so that differences of two are numbers."""
 
 
 @triton.jit
 def _merge(greatest_M, mass_M, mixed_MD, other_M, other_mass_M, other_mixed_MD):  # type: ignore[no-untyped-def]
-    """What two parts gave, as if their keys had come together. `fma` leaves the compiler no choice
-    of where to round: wherever this is called the bits are the same."""
+    """Merge the results of two parts, as if their keys had come together. `fma` leaves the compiler
+    no choice of where to round, so the bits are the same wherever this is called."""
     now_M = tl.maximum(greatest_M, other_M)
     kept_M, added_M = tl.exp(greatest_M - now_M), tl.exp(other_M - now_M)
     mass_M = tl.fma(mass_M, kept_M, other_mass_M * added_M)
@@ -85,7 +88,7 @@ def _attend(  # type: ignore[no-untyped-def]
     token_M, group_M = folded_M // GROUPS, folded_M % GROUPS
     is_there_M = token_M < num_tokens
     place_M = num_keys - num_tokens + token_M
-    # Tiles have sizes that are powers of two: behind the head they are zeros, which change no sum.
+    # Tiles have sizes that are powers of two. After the head they are zeros, which change no sum.
     number_D = tl.arange(0, PADDED_DIM)
     is_head_D = number_D < HEAD_DIM
     is_query_MD = is_there_M[:, None] & is_head_D[None, :]
@@ -94,7 +97,7 @@ def _attend(  # type: ignore[no-untyped-def]
     query_M = own_token_M * query_stride + head_M * HEAD_DIM
     q_MD = tl.load(queries + query_M[:, None] + number_D[None, :], mask=is_query_MD, other=0.0)
     last_token = tl.minimum((tile * QUERIES + QUERIES - 1) // GROUPS, num_tokens - 1)
-    # A long row gives its company tiles that have no queries: these read no key.
+    # Because of a long row, shorter rows have tiles without queries. These read no key.
     has_queries = tile * QUERIES < num_tokens * GROUPS
     end = tl.where(has_queries, num_keys - num_tokens + last_token + 1, 0)
     begin = part * PART
@@ -164,7 +167,7 @@ def _merge_parts(  # type: ignore[no-untyped-def]
     PART: tl.constexpr,
     STARTS_EARLY: tl.constexpr,
 ):
-    """A program takes some heads of a token: M are they."""
+    """Merge the parts. A program takes M heads of a token."""
     wait_for_inputs(STARTS_EARLY)
     row, token = tl.program_id(0), tl.program_id(1)
     first_token = tl.load(query_ends + row)
@@ -207,7 +210,7 @@ def _write(  # type: ignore[no-untyped-def]
     PADDED_WIDTH: tl.constexpr,
     STARTS_EARLY: tl.constexpr,
 ):
-    """A program takes a token."""
+    """Write keys and values. A program takes a token."""
     wait_for_inputs(STARTS_EARLY)
     token = tl.program_id(0).to(tl.int64)
     number = tl.arange(0, PADDED_WIDTH)
@@ -220,13 +223,14 @@ def _write(  # type: ignore[no-untyped-def]
 
 
 class TritonAttention(BlockAttention):
-    """Keys are in parts wherever they are read: that rows are split or not changes no bit."""
+    """Attention in Triton. Keys are always in parts, so splitting rows changes no bit."""
 
     compiler_version: str = triton.__version__
-    """Another one may order sums in another way: it is part of the numerics fingerprint."""
+    """Version of Triton. Another version may order sums in another way, so this is part of the
+    numerics fingerprint."""
 
     def __init__(self, num_processors: int, *, starts_early: bool = False) -> None:
-        """Of the GPU: multiprocessors, and whether kernels may start early on it."""
+        """Take the GPU's number of multiprocessors, and whether kernels may start early on it."""
         self._num_processors = num_processors
         self._launch = launch_options(starts_early)
 
@@ -245,7 +249,7 @@ class TritonAttention(BlockAttention):
         parts = _parts(query_THD, num_parts) if num_parts > 1 else (output_THD,) * 3
         sizes = {"HEAD_DIM": head_dim, "PADDED_DIM": _padded(head_dim), "PART": _PART}
         sizes |= self._launch
-        # Triton launches on the current GPU, which need not be theirs.
+        # Triton launches on the current GPU, which may not be the tensors' GPU.
         with torch.cuda.device_of(query_THD):  # type: ignore[no-untyped-call]
             _attend[(len(rows.key_counts), num_key_heads, tiles * num_parts)](
                 output_THD,
@@ -289,7 +293,7 @@ class TritonAttention(BlockAttention):
     def write(
         self, keys: Tensor, values: Tensor, index_T: Tensor, key_TKD: Tensor, value_TKD: Tensor
     ) -> None:
-        """See BlockAttention: both in one launch."""
+        """See BlockAttention. One launch writes both."""
         key_TKD, value_TKD = _with_whole_heads(key_TKD), _with_whole_heads(value_TKD)
         width = keys.shape[1] * keys.shape[2]
         with torch.cuda.device_of(keys):  # type: ignore[no-untyped-call]
@@ -307,8 +311,8 @@ class TritonAttention(BlockAttention):
             )
 
     def _num_parts(self, query_THD: Tensor, rows: BlockRows, num_programs: int) -> int:
-        """1 where the keys of a query are one program's: with a program for every second processor
-        a second kernel costs more than it saves."""
+        """Return the number of parts, or 1 if one program reads all keys of a query. With a program
+        for every second processor, a second kernel costs more than it saves."""
         num_parts = -(-rows.max_keys // _PART)
         num_bytes = num_parts * query_THD.numel() * torch.float32.itemsize
         is_split = 2 * num_programs <= self._num_processors and num_bytes <= _MAX_PARTS_BYTES
@@ -316,7 +320,7 @@ class TritonAttention(BlockAttention):
 
 
 def _parts(query_THD: Tensor, num_parts: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Room for greatest score, mass and mixed values of every part of a query."""
+    """Return buffers for the greatest score, mass and mixed values of every part of a query."""
     num_tokens, num_heads, head_dim = query_THD.shape
     sizes = [(), (), (head_dim,)]
     greatest, mass, mixed = (
@@ -327,8 +331,8 @@ def _parts(query_THD: Tensor, num_parts: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _with_whole_heads(some_TXD: Tensor) -> Tensor:
-    """The same; the heads of a token lie behind each other. Tokens need not: out of one product
-    come queries, keys and values side by side."""
+    """Return the tensor with each token's heads contiguous. Tokens may have gaps, because one
+    product gives queries, keys and values side by side."""
     is_so = some_TXD.stride()[1:] == (some_TXD.shape[2], 1)
     return some_TXD if is_so else some_TXD.contiguous()
 

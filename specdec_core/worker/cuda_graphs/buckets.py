@@ -1,4 +1,4 @@
-"""Which shapes the passes over static buffers have: few, so that each is recorded once."""
+"""Shapes of the passes over static buffers. There are few, so that each is recorded once."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from specdec_core.layers.attention.shape import AttentionShape
 
 MAX_ROWS = 128
 MAX_QUERIES = 33
-"""Tokens of a row: the most drafted ones and the pending one. Longer feeds are prefill."""
+"""Maximum tokens of a row: the maximum proposal and the pending token. Longer feeds are prefill."""
 _ROW_STEP = 8
 _EXACT_QUERIES = 9
-"""Up to so many tokens a row have a shape of their own: K is small and seldom changes."""
+"""Up to this number of tokens per row, each count has its own shape, because K is small and seldom
+changes."""
 _QUERY_STEP = 4
 _BLOCK_STEP = 4
 _STEPS_PER_DOUBLING = 4
 _MOST_PADDING = 2
-"""Times the tokens, and the blocks, of a pass: those of a shape that stands in for its own."""
+"""Maximum factor for the tokens, and for the blocks, when a pass runs in a larger shape."""
 _FEW_TOKENS = 64
-"""Passes of so many take a GPU as long as those of one."""
+"""Up to this number of tokens, a GPU needs the same time as for one token."""
 
 
 class Bucket(NamedTuple):
@@ -28,19 +29,19 @@ class Bucket(NamedTuple):
 
     rows: int
     queries: int
-    """Tokens of a row."""
+    """Tokens per row."""
     blocks: int
-    """Blocks of the cache that a row reads."""
+    """Cache blocks that a row reads."""
     num_logits: int
-    """Of all rows: one each, or one for each token as far as a pass may want so many."""
+    """Logits of all rows: one per row, or one per token up to the maximum that a pass may want."""
 
     @property
     def num_tokens(self) -> int:
         return self.rows * self.queries
 
     def may_stand_in(self, other: Bucket, reads_blocks: bool) -> bool:
-        """Whether a pass of `other` may run in this shape, and takes about as long. Where blocks
-        are gathered, all of them are read."""
+        """Return True if a pass of `other` may run in this shape and takes about the same time.
+        Without in-place reading, a pass reads all blocks, so the shape may have no more blocks."""
         holds = all(own >= asked for own, asked in zip(self, other, strict=True))
         most_tokens = max(_MOST_PADDING * other.num_tokens, _FEW_TOKENS)
         most_blocks = _MOST_PADDING * other.blocks if reads_blocks else other.blocks
@@ -48,31 +49,33 @@ class Bucket(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What a recording is found by."""
+    """Key of a recording."""
 
     bucket: Bucket
     work: Hashable
-    """What it does besides a pass of these sizes."""
+    """Work that the recording does in addition to the pass."""
 
 
 def rounded_rows(count: int) -> int:
-    """1, 2, 4, 8, 16, 24, 32 ..."""
+    """Round up to one of 1, 2, 4, 8, 16, 24, 32 ..."""
     if count > _ROW_STEP // 2:
         return -(-count // _ROW_STEP) * _ROW_STEP
     return 1 << (count - 1).bit_length()
 
 
 def rounded_queries(count: int) -> int:
-    """1 to 9, then 13, 17 ... 33."""
+    """Round up to one of 1 to 9, 13, 17 ... 33."""
     if count <= _EXACT_QUERIES:
         return count
     return _EXACT_QUERIES + -(-(count - _EXACT_QUERIES) // _QUERY_STEP) * _QUERY_STEP
 
 
 def rounded_blocks(count: int, reads_blocks: bool) -> int:
-    """4, 8, 16, 32 ... where attention reads the blocks in place: those behind a row's end cost
-    next to nothing. Else 4, 8 ... 32, 40, 48, 56, 64, 80 ...: at most a quarter more than are
-    needed, from 16 on."""
+    """Round up to one of 4, 8, 16, 32 ... if attention reads the blocks in place.
+
+    Blocks after a row's end then cost almost nothing. Otherwise round up to 4, 8 ... 32, 40, 48,
+    56, 64, 80 ..., at most a quarter more than needed from 16 on.
+    """
     units = -(-count // _BLOCK_STEP)
     doubled = 1 << (units - 1).bit_length()
     step = doubled if reads_blocks else max(doubled // _STEPS_PER_DOUBLING // 2, 1)
@@ -80,7 +83,8 @@ def rounded_blocks(count: int, reads_blocks: bool) -> int:
 
 
 def most_logits(max_choices: int) -> int:
-    """Of a pass that chooses at most so many tokens: also where it wants none of some rows."""
+    """Return the maximum logits of a pass that samples at most `max_choices` tokens. A pass has at
+    least one per row, also for rows that want none."""
     return max(max_choices, MAX_ROWS)
 
 
@@ -92,10 +96,11 @@ def bucket_for(
     num_ahead: int = 0,
     reads_blocks: bool = False,
 ) -> Bucket | None:
-    """The shape of a pass of these pieces and `num_ahead` later ones of a token each.
+    """Return the shape of a pass of these pieces and `num_ahead` later passes of one token each.
 
-    None where they are no such pass: too many rows, a prefill, a slot twice, more queries than
-    `attention` takes at once, or more wanted logits than `max_logits`, which holds one a row.
+    Return None if no shape fits: too many rows, a prefill, a repeated slot, or more queries than
+    `attention` takes per call. Too many wanted logits also give None; `max_logits` holds one per
+    row.
     """
     longest = max(len(piece.tokens) for piece in pieces)
     if len(pieces) > MAX_ROWS or longest > min(MAX_QUERIES, attention.queries.high):

@@ -1,7 +1,8 @@
-"""Whether this process still captures CUDA graphs: one capture that failed ends it, for all models.
+"""Records whether this process still captures CUDA graphs. One failed capture ends it for all
+models.
 
-PyTorch 2.11's allocator goes on believing that such a capture is under way, and may then stop the
-process where it is asked to give memory back.
+After a failed capture, PyTorch 2.11's allocator still acts as if the capture were active. It may
+then stop the process when it is asked to release memory.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ def have_failed() -> bool:
 
 
 def give_up() -> None:
-    """Says so the first time."""
+    """Stop capturing, and log a warning the first time."""
     if not _have_failed.is_set():
         _have_failed.set()
         _logger.warning("a CUDA graph could not be captured: this process captures no more")
 
 
 def empty_cache() -> None:
-    """Give the driver what PyTorch holds and does not use, where that is safe."""
+    """Return PyTorch's unused memory to the driver, if that is safe."""
     if not _have_failed.is_set():
         torch.cuda.empty_cache()

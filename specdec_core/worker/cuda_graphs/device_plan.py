@@ -1,4 +1,4 @@
-"""The plan of a pass of fixed shape, worked out on the device from its numbers.
+"""Metadata of a pass of fixed shape, computed on the device from the pass's numbers.
 
 Shape legend: R rows, Q tokens of a row, S keys of a row, B tokens of a block.
 """
@@ -17,20 +17,20 @@ from specdec_core.worker.cuda_graphs.static_input import PassNumbers
 
 
 class Layout(NamedTuple):
-    """What a plan needs to know of the model and its cache."""
+    """Facts about the model and its cache that `device_plan` needs."""
 
     kv: KVShape
     block_size: int
     scratch_block: int
-    """Belongs to no sequence: padding writes there."""
+    """Block that belongs to no sequence. Padding writes there."""
     num_query_groups: int
     reads_blocks: bool
-    """Attention reads the blocks in place: nobody looks at segments and their masks."""
+    """True if attention reads the blocks in place. Segments and their masks are then not used."""
 
 
 def device_plan(numbers: PassNumbers, bucket: Bucket, layout: Layout) -> AttentionMetadata:
-    """A plan of one segment, a full rectangle, or of none where blocks are read in place. Reads no
-    number on the host."""
+    """Return a plan with one segment, a full rectangle, or with none if blocks are read in place.
+    Reads no number on the host."""
     place_RQ, write_RQ = _places(numbers, bucket, layout)
     return AttentionMetadata(
         input_ids=numbers.ids.long().view(1, -1),
@@ -55,9 +55,9 @@ def _segment(place_RQ: Tensor, numbers: PassNumbers, bucket: Bucket, layout: Lay
 
 
 def _places(numbers: PassNumbers, bucket: Bucket, layout: Layout) -> tuple[Tensor, Tensor]:
-    """Where every token stands in its sequence, and which row of the pools it writes.
+    """Return the position of every token in its sequence, and the row of the pools that it writes.
 
-    A padded token stands where its row's last one does, and writes to the scratch block.
+    A padded token has the position of its row's last token, and writes to the scratch block.
     """
     offset_Q = torch.arange(bucket.queries, device=layout.kv.device)
     start_R1, count_R1 = numbers.starts.long()[:, None], numbers.counts.long()[:, None]
@@ -69,7 +69,7 @@ def _places(numbers: PassNumbers, bucket: Bucket, layout: Layout) -> tuple[Tenso
 
 
 def _mask(place_RQ: Tensor, num_keys: int, layout: Layout) -> Tensor:
-    """0 where a query sees a key, -inf elsewhere, [R, 1, G * Q, S]."""
+    """Return the mask, [R, 1, G * Q, S]: 0 where a query sees a key, -inf elsewhere."""
     hidden_RQS = torch.arange(num_keys, device=place_RQ.device) > place_RQ.unsqueeze(-1)
     mask_RQS = torch.zeros(hidden_RQS.shape, dtype=layout.kv.dtype, device=place_RQ.device)
     mask_RQS.masked_fill_(hidden_RQS, float("-inf"))

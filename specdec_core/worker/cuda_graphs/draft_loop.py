@@ -1,8 +1,8 @@
-"""A draft's K passes in a row on the device: the host waits once, for all that was proposed.
+"""A draft's K passes in a row on the device. The host waits once, for all proposed tokens.
 
-A step is one recorded piece of work: a pass, the choice of a token for every row, and the numbers
-of the next pass, which reads that token. A row that has drafted enough becomes padding.
-Shape legend: R rows, V vocabulary, K most drafted tokens.
+A step is one recorded unit of work. It runs a pass, samples a token for every row, and writes the
+numbers of the next pass, which reads that token. A row that has drafted enough becomes padding.
+Shape legend: R rows, V vocabulary, K maximum drafted tokens.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from specdec_core.worker.cuda_graphs.static_input import PassNumbers
 
 
 class _Step(NamedTuple):
-    """What a step does besides its pass."""
+    """Work of a step in addition to its pass."""
 
     kind: ChoiceKind
     is_wary: bool
 
 
 class DraftLoop:
-    """Drafts for rows that have cached all of their committed tokens but a few."""
+    """Drafts for rows that have cached all of their committed tokens except a few."""
 
     def __init__(self, passes: CudaGraphRunner, kv: PagedKV, vocab_size: int) -> None:
         device = kv.shape.device
@@ -54,16 +54,19 @@ class DraftLoop:
         self._numbers = torch.zeros(
             1 + (1 + NUM_FACTS) * MAX_ROWS, dtype=torch.int32, device=device
         )
-        """The step's number, what every row is still to draft, then its facts."""
+        """The step's number, the tokens that each row has still to draft, then the rows' facts."""
         self._chosen_KR = torch.zeros(MAX_DRAFT_TOKENS, MAX_ROWS, dtype=torch.int32, device=device)
 
     @torch.inference_mode()
     def propose(
         self, rows: Sequence[DraftRow], min_confidence: float
     ) -> list[tuple[int, ...]] | None:
-        """Up to num_choices tokens for every row, each at least 1; None where the rows run in no
-        fixed shape. Afterwards a slot caches its row's tokens and what was proposed, but the last
-        of num_choices. Raises OutOfBlocksError before anything changed."""
+        """Return up to num_choices (at least 1) tokens for every row.
+
+        Return None if the rows fit no fixed shape. Afterwards a slot caches its row's tokens and
+        the proposal, except the last of num_choices. Raises OutOfBlocksError before anything
+        changed.
+        """
         starts = [self._kv.cached_len(row.slot) for row in rows]
         feeds = [Piece(r.slot, s, r.new_ids, 1) for r, s in zip(rows, starts, strict=True)]
         num_steps = max(row.num_choices for row in rows)
@@ -92,8 +95,8 @@ class DraftLoop:
         return [self._settle(row, c) for row, c in zip(rows, columns, strict=True)]
 
     def _record(self, step: _Step, first: Bucket, num_steps: int) -> list[Work] | None:
-        """The work of every step, recorded before the buffers are filled; no step's recording goes
-        for another's."""
+        """Return the work of every step. All steps are recorded before the buffers are filled, and
+        no recording evicts the recording of another step."""
         later = first._replace(queries=self._passes.min_queries)
         shapes = [Shape(first, step)] + [Shape(later, step)] * (num_steps - 1)
         works: list[Work] = []
@@ -113,7 +116,7 @@ class DraftLoop:
         copy_without_waiting(torch.frombuffer(numbers, dtype=torch.int32), target)
 
     def _settle(self, row: DraftRow, chosen: Sequence[int]) -> tuple[int, ...]:
-        """A proposal ends before the first place where nothing was chosen."""
+        """Return the proposal, which ends before the first position where nothing was chosen."""
         tokens = takewhile(lambda token: token != NO_CHOICE, chosen[: row.num_choices])
         proposal = tuple(tokens)
         num_unfed = row.num_choices - 1 - len(proposal)
@@ -122,7 +125,8 @@ class DraftLoop:
         return proposal
 
     def step(self, bucket: Bucket, later: Bucket, step: _Step) -> None:
-        """A pass of `bucket`, a token for every row, and the numbers of a pass of `later`."""
+        """Run a pass of `bucket`, sample a token per row, and write the numbers of a pass of
+        `later`."""
         numbers, logits_RV = self._passes.numbers(bucket), self._passes.forward(bucket)
         number, remaining_R, facts = self._numbers_of(bucket.rows)
         chosen_R = choose_on_device(
@@ -139,7 +143,7 @@ class DraftLoop:
         self._continue(self._passes.numbers(later), remaining_R, chosen_R)
 
     def _continue(self, later: PassNumbers, remaining_R: Tensor, chosen_R: Tensor) -> None:
-        """Every row that is to draft more feeds what it has just chosen."""
+        """Feed the token just chosen for every row that has to draft more."""
         num_rows, num_queries = later.ids.shape
         later.starts.add_(later.counts)
         later.counts.copy_(remaining_R.clamp(max=1))

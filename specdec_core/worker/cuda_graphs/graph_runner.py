@@ -1,8 +1,8 @@
-"""Passes over buffers that stay where they are, in few shapes: what a GPU runs without the host.
+"""Passes over buffers at fixed addresses, in few shapes, which a GPU can run without the host.
 
-The work of a pass is one function without arguments: it reads the numbers that were copied into the
-buffers and writes its logits into another. So it can be recorded once for each shape and replayed.
-Shape legend: N logits, V vocabulary.
+The work of a pass is one function without arguments. It reads the numbers that were copied into the
+buffers and writes its logits into another buffer. It can therefore be recorded once for each shape
+and replayed. Shape legend: N logits, V vocabulary.
 """
 
 from __future__ import annotations
@@ -43,35 +43,35 @@ from specdec_core.worker.cuda_graphs.static_input import PassBuffers, PassNumber
 _logger = logging.getLogger(__name__)
 
 _OWN_AFTER = 64
-"""Passes of a shape that run in a larger one before it is recorded as well: to record it takes as
-long as some dozens of passes."""
+"""Passes of a shape that run in a larger shape before this shape is recorded too. Recording takes
+as long as some dozens of passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticModel:
-    """What passes of fixed shape need of a model."""
+    """Parts of a model that passes of fixed shape need."""
 
     decoder: Decoder
     kv: PagedKV
     num_query_groups: int
     logits_width: int
-    """V, padded ids included."""
+    """V, including padded IDs."""
     max_model_len: int
     max_choices: int
-    """Most tokens that one call chooses: passes that want more logits are not recorded."""
+    """Maximum tokens that one call samples. Passes that want more logits are not recorded."""
     block_attention: BlockAttention | None
-    """Attention over a block table; None gathers the blocks for PyTorch's own."""
+    """Attention over a block table. None: the blocks are gathered for PyTorch's own attention."""
 
 
 class CudaGraphRunner:
-    """The passes of one model that need no Python but a copy of their numbers and a replay."""
+    """Passes of one model that need no Python except a copy of their numbers and a replay."""
 
     def __init__(self, model: StaticModel, attention: AttentionShape, recorder: Recorder) -> None:
         self._model = model
         self._attention = attention
         self._recordings: GraphCache[Shape] = GraphCache(recorder)
         self._num_stood_in: Counter[Shape] = Counter()
-        """Passes of shapes that are not recorded which ran in larger ones."""
+        """Passes of each unrecorded shape that ran in a larger shape."""
         kv = model.kv
         assert kv.scratch_block is not None, "padding must read and write somewhere"
         self._layout = Layout(
@@ -86,7 +86,8 @@ class CudaGraphRunner:
         self._logits_NV = torch.empty(
             self._max_logits, model.logits_width, dtype=kv.shape.dtype, device=kv.shape.device
         )
-        """Where all shapes leave their logits: made with the model, as its memory is planned."""
+        """Buffer for the logits of all shapes. It is allocated with the model, because its memory
+        is planned."""
         self._has_ended = False
 
     @property
@@ -95,16 +96,16 @@ class CudaGraphRunner:
 
     @property
     def recording_s(self) -> float:
-        """Spent on recordings so far."""
+        """Seconds spent on recordings so far."""
         return self._recordings.seconds
 
     @property
     def min_queries(self) -> int:
-        """Tokens of a row of the smallest pass."""
+        """Tokens per row in the smallest pass."""
         return self._attention.queries.low
 
     def bucket_of(self, pieces: Sequence[Piece], num_ahead: int = 0) -> Bucket | None:
-        """The shape in which these pieces run; None where they run in no fixed shape."""
+        """Return the shape in which these pieces run, or None if they fit no fixed shape."""
         if self._has_ended:
             return None
         size, most = self._layout.block_size, self._max_logits
@@ -112,8 +113,8 @@ class CudaGraphRunner:
         return bucket_for(pieces, size, self._attention, most, num_ahead, is_read)
 
     def shape_for(self, bucket: Bucket, work: Hashable = None) -> Shape:
-        """In which `work` runs that needs a pass of `bucket`: mostly a recorded one that is a bit
-        larger, while its own is not."""
+        """Return the shape for a pass of `bucket` with `work`. If its own shape is not recorded,
+        this is usually a recorded shape that is slightly larger."""
         own = Shape(bucket, work)
         if own in self._recordings:
             return own
@@ -129,8 +130,8 @@ class CudaGraphRunner:
         return min(others, key=lambda shape: shape.bucket.num_tokens)
 
     def run(self, pieces: Sequence[Piece]) -> Tensor | None:
-        """One pass; the wanted logits in the model's type, [N, V], which are the caller's. None
-        where the pieces run in no fixed shape."""
+        """Run one pass and return the wanted logits in the model's type, [N, V]. The caller owns
+        them. Return None if the pieces fit no fixed shape."""
         own = self.bucket_of(pieces)
         if own is None:
             return None
@@ -152,12 +153,13 @@ class CudaGraphRunner:
         numbers: Tensor | None = None,
         kept: Collection[Shape] = (),
     ) -> Work | None:
-        """The recording of `work` for `shape`, which overwrites all numbers when it is made, those
-        of `numbers` as well: all are 0 whenever the work is tried, so that it writes to the scratch
-        block alone.
+        """Return the recording of `work` for `shape`; record it first if there is none.
 
-        None where memory is short and nothing but `kept` could go, and where recording fails: after
-        some failures in a row nothing is recorded any more.
+        Recording overwrites all numbers, `numbers` included. All are 0 whenever the work is tried,
+        so that it only writes to the scratch block.
+
+        Return None if memory is short and only `kept` recordings are left, or if recording fails.
+        After some failures in a row nothing is recorded any more.
         """
 
         def clear() -> None:
@@ -179,13 +181,13 @@ class CudaGraphRunner:
             return None
 
     def forget(self) -> None:
-        """Give back what recordings have taken; they are not used any more. Steps of drafts know
-        their model, which knows them: nothing goes by itself."""
+        """Release the memory of all recordings, which are not used any more. Steps of drafts and
+        their model refer to each other, so nothing is released automatically."""
         self._recordings.clear()
         self._num_stood_in.clear()
 
     def fill(self, pieces: Sequence[Piece], bucket: Bucket) -> None:
-        """Put the numbers of a pass where its recording reads them."""
+        """Copy the numbers of a pass to the buffers that its recording reads."""
         kv = self._model.kv
         self._buffers.fill(pack(pieces, kv, bucket, self._layout.scratch_block))
 
@@ -193,7 +195,8 @@ class CudaGraphRunner:
         return self._buffers.views(bucket)
 
     def forward(self, bucket: Bucket) -> Tensor:
-        """The logits of a pass in the model's type, [N, V], from the numbers in the buffers."""
+        """Return the logits of a pass in the model's type, [N, V], from the numbers in the
+        buffers."""
         numbers = self._buffers.views(bucket)
         plan = device_plan(numbers, bucket, self._layout)
         return self._model.decoder.decode(plan, self._attention_pass(plan, numbers, bucket))
@@ -216,7 +219,8 @@ class CudaGraphRunner:
 
 
 def _rectangle(numbers: PassNumbers, bucket: Bucket, kv: PagedKV) -> BlockRows:
-    """All rows have as many queries: those of the padding see keys behind the row's end."""
+    """Return block rows with an equal number of queries. Queries of the padding see keys after the
+    row's end."""
     ends = torch.arange(bucket.rows + 1, dtype=torch.int32, device=kv.shape.device)
     return BlockRows(
         query_ends=ends * bucket.queries,

@@ -18,38 +18,41 @@ _logger = logging.getLogger(__name__)
 
 Key = TypeVar("Key", bound=Hashable)
 Work = Callable[[], object]
-"""Reads and writes tensors that stay where they are; the same operations each time. What it returns
-does not count."""
+"""Function that reads and writes tensors at fixed addresses, with the same operations each time.
+Its return value is ignored."""
 
 MAX_RECORDINGS = 256
 _MIN_FREE_BYTES = 512 * 2**20
-"""Left for what runs beside the recordings: prefill, and the choice of tokens."""
+"""Bytes to leave for unrecorded work: prefill, and the choice of tokens."""
 _NUM_WARM_UPS = 2
 _NUM_REFUSED = 1000
-"""Passes of new shapes that run unrecorded before free memory is asked for again: asking waits.
-Also passes of a shape whose recording failed, before it is tried again."""
+"""Passes of new shapes that run unrecorded before free memory is queried again, because the query
+waits. Also passes of a shape whose recording failed, before it is tried again."""
 MAX_FAILURES = 3
-"""Recordings of a model that may fail in a row: then none is made any more."""
+"""Recordings of a model that may fail in a row. After that none is made any more."""
 _NO_MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""Of whichever library; PyTorch's allocator raises torch.OutOfMemoryError."""
+"""Texts of memory errors from any library. PyTorch's allocator raises torch.OutOfMemoryError."""
 
 
 class Recorder(Protocol):
-    """Turns work into something that repeats it."""
+    """Turns work into a callable that repeats it."""
 
     def record(self, work: Work, clear: Work) -> Work:
-        """May run `work` any number of times before it returns, each time after `clear`: what one
-        run leaves is not what the next may read. Raises RuntimeError where it cannot be
-        recorded: it may then be tried again where `is_out_of_memory`."""
+        """Return a callable that repeats `work`.
+
+        May run `work` any number of times before it returns, each time after `clear`, because a run
+        may not read what an earlier one left. Raises RuntimeError if the work cannot be recorded.
+        The caller may try again if `is_out_of_memory`.
+        """
         ...
 
     def free_bytes(self) -> int | None:
-        """Of the device; None where recordings take no memory."""
+        """Return the free bytes of the device, or None if recordings take no memory."""
         ...
 
 
 class RecordingEndedError(RuntimeError):
-    """So many recordings failed in a row that no more are made."""
+    """Too many recordings failed in a row, so no more are made."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -58,7 +61,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class DirectRecorder:
-    """Calls the work itself."""
+    """Recorder that returns the work itself."""
 
     def record(self, work: Work, clear: Work) -> Work:
         return work
@@ -68,19 +71,20 @@ class DirectRecorder:
 
 
 class GraphRecorder:
-    """Captures CUDA graphs, which share their memory: one is replayed at a time."""
+    """Captures CUDA graphs. They share their memory, because one is replayed at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool: Any = None
         self._graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
-        """Those that somebody may still replay: their memory is in the pool."""
+        """Graphs that a caller may still replay. Their memory is in the pool."""
 
     def record(self, work: Work, clear: Work) -> Work:
-        """Warms up first: libraries load, choose their kernels and take their workspaces then.
+        """Warm up, then capture. In the warm-up, libraries load, choose kernels and allocate
+        workspaces.
 
-        Other threads may use the GPU meanwhile: a draft beside a target.
+        Other threads may use the GPU in the meantime, for example a draft next to its target.
         """
         if captures.have_failed():
             raise RuntimeError("a capture failed before in this process")
@@ -93,8 +97,9 @@ class GraphRecorder:
         return torch.cuda.mem_get_info(self._device)[0]
 
     def _capture(self, work: Work) -> Work:
-        """PyTorch leaves its stream the current one where a capture fails. One that runs out of
-        memory it ends properly: others may follow."""
+        """Capture `work` and return the replay. If a capture fails, PyTorch leaves its own stream
+        current. After a capture that runs out of memory, PyTorch cleans up, and others may follow.
+        """
         stream = torch.cuda.current_stream(self._device)
         graph = torch.cuda.CUDAGraph()
         pool = self._live_pool()
@@ -112,14 +117,16 @@ class GraphRecorder:
         return graph.replay
 
     def _live_pool(self) -> Any:
-        """PyTorch frees a pool whose graphs are all gone, and refuses to capture into it again."""
+        """Return the pool, or a new one if all its graphs are gone. PyTorch frees a pool without
+        graphs and refuses to capture into it again."""
         if not self._graphs:
             captures.empty_cache()
             self._pool = torch.cuda.graph_pool_handle()
         return self._pool
 
     def _warm_up(self, work: Work, clear: Work) -> None:
-        """What is done next waits for it, also where it fails half way: both write the buffers."""
+        """Run the work before the capture. The current stream waits for it, even if it fails half
+        way, because both write the buffers."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         try:
             with torch.cuda.stream(self._stream):
@@ -131,7 +138,7 @@ class GraphRecorder:
 
 
 class GraphCache(Generic[Key]):
-    """The recordings of one model by their shapes; those used longest ago go first."""
+    """Recordings of one model by their shapes, evicted in order of last use."""
 
     def __init__(self, recorder: Recorder, max_recordings: int = MAX_RECORDINGS) -> None:
         self._recorder = recorder
@@ -141,9 +148,9 @@ class GraphCache(Generic[Key]):
         self._refused: dict[Key, int] = {}
         """Shapes whose recording failed, and how many of their passes still run unrecorded."""
         self._num_failed = 0
-        """In a row."""
+        """Failed recordings in a row."""
         self.seconds = 0.0
-        """Spent on recording, warm-ups and failures included."""
+        """Seconds spent on recording, including warm-ups and failures."""
 
     def __len__(self) -> int:
         return len(self._recorded)
@@ -155,13 +162,16 @@ class GraphCache(Generic[Key]):
         return iter(self._recorded)
 
     def clear(self) -> None:
-        """Those who hold one may still replay it."""
+        """Drop all recordings. A caller that holds one may still replay it."""
         self._recorded.clear()
 
     def get(self, key: Key, work: Work, clear: Work, kept: Collection[Key] = ()) -> Work | None:
-        """What was recorded under `key`; `work` is recorded where nothing was, with `clear` as
-        Recorder has it. None where there is no room, also when all but the `kept` ones went, and
-        where recording failed. Raises RecordingEndedError for the last failure in a row."""
+        """Return the recording under `key`. If there is none, record `work`, with `clear` as in
+        Recorder.
+
+        Return None if there is no room even without all recordings except the `kept` ones, or if
+        recording fails. Raises RecordingEndedError for the last failure in a row.
+        """
         if key not in self._recorded:
             if self._is_refused(key) or not self._has_room(kept):
                 return None
@@ -178,8 +188,8 @@ class GraphCache(Generic[Key]):
         return self._recorded[key]
 
     def _record(self, key: Key, work: Work, clear: Work, kept: Collection[Key]) -> Work | None:
-        """Where memory runs out, the older half of the others goes, then all of them, and with them
-        the memory that they share."""
+        """Record `work`. If memory runs out, evict the older half of the others, then all of them,
+        and with them the memory that they share."""
         reason, may_retry = "", True
         for num_to_leave in (len(self) // 2, 0, None):
             try:
@@ -189,7 +199,7 @@ class GraphCache(Generic[Key]):
             else:
                 self._num_failed = 0
                 return recorded
-            # Not before the error is gone: it holds what the attempt had taken.
+            # Evict only after the error is gone, because it holds the memory of the attempt.
             if num_to_leave is None or not may_retry or not self._evict_to(num_to_leave, kept):
                 break
         self._fail(key, reason)
@@ -215,14 +225,15 @@ class GraphCache(Generic[Key]):
         return num_left > 0
 
     def _evict_to(self, num_to_leave: int, kept: Collection[Key]) -> bool:
-        """False where none could go."""
+        """Evict the oldest recordings. Return False if none could be evicted."""
         num_before = len(self)
         while len(self) > num_to_leave and self._evict(kept):
             pass
         return len(self) < num_before
 
     def _has_room(self, kept: Collection[Key]) -> bool:
-        """One refusal stands for the next thousand: each would evict a recording for nothing."""
+        """Return True if there is room. After one refusal the next thousand calls are refused too,
+        because each would evict a recording for no gain."""
         if self._num_to_refuse > 0:
             self._num_to_refuse -= 1
             return False
@@ -233,8 +244,8 @@ class GraphCache(Generic[Key]):
         return False
 
     def _make_room(self, kept: Collection[Key]) -> bool:
-        """Recordings share their memory, so that one may go and free nothing: then the rest stays,
-        and so do the `kept` ones, which somebody holds."""
+        """Evict recordings until there is room. Recordings share their memory, so evicting one may
+        free nothing; then the rest stays. The `kept` ones, which a caller holds, always stay."""
         while len(self) >= self._max_recordings:
             if not self._evict(kept):
                 return False
@@ -261,5 +272,5 @@ class GraphCache(Generic[Key]):
 
 
 def recorder_for(device: torch.device) -> Recorder | None:
-    """None where passes of any shape cost no more than recorded ones."""
+    """Return None if passes of any shape cost no more than recorded ones."""
     return GraphRecorder(device) if device.type == "cuda" else None

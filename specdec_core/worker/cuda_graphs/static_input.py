@@ -1,9 +1,8 @@
 """The numbers that a pass of fixed shape reads: one tensor on the device, filled by one copy.
 
-Everything else that the pass needs, it works out of them on the device: positions, the places that
-are written, and the mask. So nothing between the copy and the logits depends on what the numbers
-are. Shape legend: R rows, Q tokens of a row, S blocks of a row, N logits of the pass, B tokens of a
-block.
+The pass computes everything else from them on the device: positions, the places to write, and the
+mask. So nothing between the copy and the logits depends on the values. Shape legend: R rows, Q
+tokens of a row, S blocks of a row, N logits of the pass, B tokens of a block.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ from specdec_core.worker.cuda_graphs.buckets import Bucket
 
 
 class PassNumbers(NamedTuple):
-    """int32. A row that is padding has no tokens and reads the scratch block."""
+    """Numbers of a pass, int32. A row that is padding has no tokens and reads the scratch block."""
 
     starts: Tensor
-    """[R] place of a row's first token in its sequence."""
+    """[R] position of a row's first token in its sequence."""
     counts: Tensor
-    """[R] its tokens; those behind them are padding."""
+    """[R] number of a row's tokens. The tokens after them are padding."""
     blocks: Tensor
-    """[R, S]"""
+    """[R, S] blocks of each row."""
     wanted: Tensor
-    """[N] tokens of the pass whose logits are wanted, in the order of the feeds."""
+    """[N] indices of the tokens whose logits are wanted, in the order of the feeds."""
     ids: Tensor
-    """[R, Q]"""
+    """[R, Q] token IDs."""
 
 
 class PassBuffers:
-    """Memory of all shapes: one pass runs at a time. Where the rows and the blocks of two shapes
-    agree, `starts`, `counts` and `blocks` are the same memory."""
+    """Memory for all shapes, because one pass runs at a time. If two shapes have equal rows and
+    blocks, their `starts`, `counts` and `blocks` are the same memory."""
 
     def __init__(self, device: torch.device, largest: Bucket) -> None:
         self._numbers = torch.zeros(_size(largest), dtype=torch.int32, device=device)
@@ -51,17 +50,17 @@ class PassBuffers:
         )
 
     def clear(self) -> None:
-        """All rows become padding: a pass writes to the scratch block alone."""
+        """Turn all rows into padding. A pass then only writes to the scratch block."""
         self._numbers.zero_()
 
     def fill(self, numbers: array[int]) -> None:
-        """Never waits for the device."""
+        """Copy the numbers to the device without waiting for it."""
         target = self._numbers[: len(numbers)]
         copy_without_waiting(torch.frombuffer(numbers, dtype=torch.int32), target)
 
 
 def pack(pieces: Sequence[Piece], kv: KVBlocks, bucket: Bucket, scratch_block: int) -> array[int]:
-    """The numbers of a pass, in the order of PassNumbers."""
+    """Return the numbers of a pass, in the order of PassNumbers."""
     num_missing = bucket.rows - len(pieces)
     numbers = array("i", [piece.start for piece in pieces])
     numbers.extend([0] * num_missing)
@@ -80,8 +79,8 @@ def pack(pieces: Sequence[Piece], kv: KVBlocks, bucket: Bucket, scratch_block: i
 
 
 def _append_blocks(numbers: array[int], pieces: Sequence[Piece], kv: KVBlocks, width: int) -> None:
-    """A row is padded with its own last block: what it reads there is masked, but 0 * NaN is NaN,
-    and one that some other request left must not spread."""
+    """Append the block tables, each padded with its row's own last block. Reads of the padding are
+    masked, but 0 * NaN is NaN, and a NaN that another request left must not spread."""
     for piece in pieces:
         table = kv.block_table(piece.slot)[:width]
         numbers.extend(table)
@@ -89,7 +88,7 @@ def _append_blocks(numbers: array[int], pieces: Sequence[Piece], kv: KVBlocks, w
 
 
 def _wanted(pieces: Sequence[Piece], num_queries: int) -> list[int]:
-    """The last tokens of every row that asks."""
+    """Return the indices of the last tokens of every row that wants logits."""
     return [
         row * num_queries + place
         for row, piece in enumerate(pieces)

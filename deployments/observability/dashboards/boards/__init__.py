@@ -1,1 +1,1 @@
-"""What the four dashboards show."""
+"""Contents of the four dashboards."""

@@ -1,4 +1,4 @@
-"""Groups, leases, and where a round's time goes."""
+"""Dashboard of groups, of leases, and of the time that the stages of a round take."""
 
 from __future__ import annotations
 

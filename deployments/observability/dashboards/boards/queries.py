@@ -1,4 +1,4 @@
-"""Expressions that boards have in common; see deployments.observability.dashboards.promql."""
+"""Expressions that several dashboards use; see deployments.observability.dashboards.promql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every replica by itself."""
+"""Dashboard of the single replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How clients fare: load, latency, refusals."""
+"""Dashboard of the service that clients get: load, latency, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What drafting brings, and whether output is still that of plain decoding."""
+"""Dashboard of the gain from drafting, and of differences from plain decoding."""
 
 from __future__ import annotations
 

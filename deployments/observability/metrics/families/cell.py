@@ -1,4 +1,4 @@
-"""Metrics of a cell: its coordinator, its replicas, its audit, and what clients have had of it."""
+"""Metrics of a cell: its coordinator, its replicas, its audit, and the usage of its clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AUDITED = "num_audited_"
 DIVERGED = "num_diverged_"
 CLIENT_PROMPT = "num_client_prompt_tokens_"
 CLIENT_CACHED = "num_client_cached_tokens_"
-"""Beginnings of PoolStatus's counters."""
+"""Prefixes of counter names in PoolStatus."""
 _NUMERICS = (Numerics.EXACT, Numerics.FAST)
 
 

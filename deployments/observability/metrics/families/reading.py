@@ -1,4 +1,4 @@
-"""Where values stand in PoolStatus, for whoever finds them alike."""
+"""Readers of values in PoolStatus, shared by metrics whose values are found in the same way."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from specdec.v1 import generation_pb2 as pb
 
 
 def total(name: str) -> Read:
-    """One of the named counters."""
+    """Return a reader of one named counter."""
     return lambda status: [Point(status.counters.get(name, 0))]
 
 
 def totals_by(prefix: str, values: Iterable[str]) -> Read:
-    """Named counters that differ in their end: a point for each of `values`, counted or not."""
+    """Return a reader of counters that differ in the end of their name. It gives a point for each
+    of `values`, counted or not."""
     ends = tuple(values)
     return lambda status: [Point(status.counters.get(f"{prefix}{end}", 0), (end,)) for end in ends]
 
@@ -33,7 +34,7 @@ def kv_usage(status: pb.PoolStatusResponse) -> float:
 
 
 def by_replica(find: Callable[[pb.ReplicaStatus], float]) -> Read:
-    """A series per replica, which ends with it."""
+    """Return a reader with a series per replica, which ends with the replica."""
     return lambda status: [Point(find(one), (one.role, one.replica_id)) for one in status.replicas]
 
 
@@ -42,7 +43,7 @@ def by_client(find: Callable[[pb.ClientStatus], float]) -> Read:
 
 
 def total_by_client(prefix: str) -> Read:
-    """Named counters that end with a client's name."""
+    """Return a reader of counters whose names end with a client's name."""
     return lambda status: [
         Point(status.counters.get(prefix + one.name, 0), (one.name or NO_KEY,))
         for one in status.clients
@@ -50,7 +51,8 @@ def total_by_client(prefix: str) -> Read:
 
 
 def observed(name: str, bounds: tuple[float, ...], kinds: tuple[str, ...] = ()) -> Read:
-    """What ingresses told of ended requests; nothing yet is a distribution too."""
+    """Return a reader of the observations that ingresses sent for ended requests. Without any
+    observation, it gives an empty distribution."""
 
     def read(status: pb.PoolStatusResponse) -> Iterator[Point]:
         found = {one.kind: one for one in status.requests if one.name == name}
@@ -63,7 +65,7 @@ def observed(name: str, bounds: tuple[float, ...], kinds: tuple[str, ...] = ()) 
 
 
 def observed_count(name: str) -> Read:
-    """The same of what has neither buckets nor a sum."""
+    """Return a reader of the number of observations, for a metric without buckets or a sum."""
 
     def read(status: pb.PoolStatusResponse) -> list[Point]:
         return [Point(sum(sum(one.buckets) for one in status.requests if one.name == name))]

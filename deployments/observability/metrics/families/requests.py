@@ -1,5 +1,8 @@
-"""Metrics of requests: how many, how they end, how long they take. Names and meanings are vLLM's
-where it has them, those of OpenTelemetry's GenAI conventions where these have."""
+"""Metrics of requests: how many, how they end, how long they take.
+
+Names and meanings are vLLM's where vLLM has the metric. Where OpenTelemetry's GenAI conventions
+have the metric, they are those of the conventions.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from specdec_core.request import FinishReason
 FINISHED = "num_finished_"
 REJECTED = "num_rejected_"
 FAILED = "num_failed_"
-"""Beginnings of PoolStatus's counters."""
+"""Prefixes of counter names in PoolStatus."""
 REJECTIONS = (FailureKind.QUEUE_FULL, FailureKind.CLIENT_LIMIT, FailureKind.INVALID_REQUEST)
 FAILURES = (
     FailureKind.ROW_FAILED,
@@ -44,10 +47,10 @@ _REQUEST_S = (
     *(0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0),
     *(50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
 )
-"""vLLM's, and finer where a round takes milliseconds."""
+"""Bucket bounds of vLLM, in seconds, with finer ones where a round takes milliseconds."""
 _RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _LENGTHS = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0)
-# The conventions' own.
+# Bucket bounds of the conventions.
 _GEN_AI_REQUEST_S = (
     *(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92),
 )
@@ -73,7 +76,8 @@ def _seconds(name: str, bounds: tuple[float, ...], text: str, otel_name: str = "
 
 
 def _waiting(status: pb.PoolStatusResponse) -> list[Point]:
-    """All for one reason: they are admitted in order."""
+    """Return points in which all waiting requests have one reason, because they are admitted in
+    order."""
     is_served = any(
         one.role == Part.TARGET and not (one.is_fenced or one.is_draining)
         for one in status.replicas
@@ -83,7 +87,8 @@ def _waiting(status: pb.PoolStatusResponse) -> list[Point]:
 
 
 def _prefix(name: str, field: str, text: str) -> Metric:
-    """A series per target, which ends with it: their sum would fall when one leaves."""
+    """Return a metric with a series per target, which ends with the target. A sum over targets
+    would fall when one leaves."""
     return Metric(
         name=name,
         kind=Kind.COUNTER,
@@ -270,7 +275,7 @@ _GEN_AI = (
     ),
 )
 OBSERVED = (*_TIMES, *_ACCEPTANCE, *_GEN_AI)
-"""What is observed once per request, at its ingress."""
+"""Metrics observed once per request, at its ingress."""
 COUNTED = (
     Metric(
         name=REPLAY_DIVERGENCES,
@@ -281,5 +286,5 @@ COUNTED = (
         unit="{request}",
     ),
 )
-"""What an ingress counts of what should not happen; it travels as an observation."""
+"""Metrics of events at an ingress that should not happen. They are sent as observations."""
 METRICS = (*_COUNTS, *_ENDS, *OBSERVED, *COUNTED)

@@ -1,4 +1,4 @@
-"""Metrics of rounds: what is drafted and accepted, how groups look, where a round's time goes."""
+"""Metrics of rounds: drafted and accepted tokens, shapes of groups, time of a round by stage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specdec_core.scheduler import DraftLengthReason
 
 GRANTED, EXPIRED = "num_leases_granted_", "num_leases_expired_"
 K_CAUSE = "num_rounds_k_by_"
-"""Beginnings of PoolStatus's counters."""
+"""Prefixes of counter names in PoolStatus."""
 ROUND_STAGE = "specdec_round_stage_seconds"
 ANSWER_STAGE = "specdec_answer_stage_seconds"
 _GROUP_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
@@ -27,7 +27,8 @@ def _per_position(status: pb.PoolStatusResponse) -> Iterator[Point]:
 
 
 def _by_k(status: pb.PoolStatusResponse) -> Iterator[Point]:
-    """A round that drafted K tokens drafted at the positions below K."""
+    """Yield the number of rounds by K. A round that drafted K tokens counts at every position below
+    K."""
     counters = status.counters
     undrafted = counters.get("num_sequence_rounds", 0) - counters.get("num_proposed_rounds", 0)
     yield Point(undrafted, ("0",))
@@ -68,7 +69,7 @@ def _answer_stages(status: pb.PoolStatusResponse) -> Iterator[Point]:
 
 
 def _k_policy(status: pb.PoolStatusResponse) -> Iterator[Point]:
-    """Only a policy that learns believes anything; what was chosen is known of all."""
+    """Yield the mean K, which every policy has, and the estimates of a policy that learns."""
     num_drafts = status.counters.get("num_proposed_rounds", 0)
     num_drafted = status.counters.get("num_drafted", 0)
     yield Point(num_drafted / num_drafts if num_drafts else 0.0, ("mean_k",))
