@@ -13,8 +13,7 @@ from specdec_core.algorithms.autoregressive import Autoregressive
 from specdec_core.algorithms.exspec import Exspec
 from specdec_core.algorithms.padded.eqspec import Eqspec
 from specdec_core.algorithms.padded.exspec_padded import ExspecPadded
-from specdec_core.algorithms.padded.interface import Paddable, PaddedLM
-from specdec_core.algorithms.padded.model import PaddedTransformersModel
+from specdec_core.algorithms.padded.model import padded
 from specdec_core.algorithms.protocol import Algorithm, AlgorithmStats
 from specdec_core.config import (
     WINDOW_PER_ROW,
@@ -82,9 +81,9 @@ class Engine:
             self._algorithm = Exspec(target, draft, config=config, grammars=grammars, clock=clock)
         else:
             make = Eqspec if algorithm is AlgorithmName.EQSPEC else ExspecPadded
-            padded_draft = _padded(draft) if draft else None
+            padded_draft = padded(draft) if draft else None
             self._algorithm = make(
-                _padded(target), padded_draft, config=config, grammars=grammars, clock=clock
+                padded(target), padded_draft, config=config, grammars=grammars, clock=clock
             )
 
     @classmethod
@@ -194,12 +193,6 @@ class Engine:
                 param="max_tokens",
                 code="context_length_exceeded",
             )
-
-
-def _padded(model: CachedModel) -> PaddedLM:
-    if not isinstance(model, Paddable):
-        raise ModelNotSupportedError(f"{type(model).__name__} cannot run on a left-padded cache")
-    return PaddedTransformersModel(model)
 
 
 def _default_config(target: ModelRunner, algorithm: AlgorithmName) -> PoolConfig:

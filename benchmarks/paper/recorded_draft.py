@@ -12,8 +12,7 @@ from torch import Tensor
 
 from benchmarks.paper.answer_book import UNKNOWN, AnswerBook, one_hot_like
 from benchmarks.paper.recorded_padded import RecordedPadded
-from specdec_core.algorithms.padded.interface import Paddable
-from specdec_core.algorithms.padded.model import PaddedTransformersModel
+from specdec_core.algorithms.padded.model import padded
 from specdec_core.model import CachedModel, DraftRow, DraftsInOneGo, Feed
 
 
@@ -59,8 +58,7 @@ class RecordedDraft:
         self._model.rollback(slot, length)
 
     def padded(self) -> RecordedPadded:
-        assert isinstance(self._model, Paddable)
-        return RecordedPadded(PaddedTransformersModel(self._model), self._book)
+        return RecordedPadded(padded(self._model), self._book)
 
     def score(self, feeds: Sequence[Feed]) -> Tensor:
         for feed in feeds:

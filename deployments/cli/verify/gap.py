@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from deployments.cli.verify.compare import Difference
-from specdec_core.algorithms.padded.interface import Paddable, PaddedBatch
-from specdec_core.algorithms.padded.model import PaddedTransformersModel
+from specdec_core.algorithms.padded.interface import PaddedBatch
+from specdec_core.algorithms.padded.model import padded
 from specdec_core.choice_rules import SampleRow
 from specdec_core.model import CachedModel, Feed, ScoringModel
 from specdec_core.request import Request
@@ -185,10 +185,9 @@ def _cache(
 ) -> Iterator[tuple[ScoringModel, Sequence[int]]]:
     """Yield a cache with empty slots for the rows."""
     if is_padded:
-        assert isinstance(model, Paddable), "the padded algorithms ran on it"
-        padded = PaddedTransformersModel(model)
-        batch = padded.new_batch([len(row.request.prompt_token_ids) for row in rows])
-        yield PaddedBatch(padded, batch), range(len(rows))
+        own = padded(model)
+        batch = own.new_batch([len(row.request.prompt_token_ids) for row in rows])
+        yield PaddedBatch(own, batch), range(len(rows))
         return
     slots = [model.allocate() for _ in rows]
     try:

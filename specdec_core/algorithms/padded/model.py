@@ -7,7 +7,6 @@ attention sees the rectangle.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,13 +18,13 @@ from specdec_core.algorithms.padded.attention import (
     plan_rectangle,
 )
 from specdec_core.algorithms.padded.cache import PaddedKV
+from specdec_core.algorithms.padded.interface import Paddable, PaddedLM
 from specdec_core.config import Numerics
+from specdec_core.errors import ModelNotSupportedError
 from specdec_core.layers.attention.metadata import split_into_passes
-from specdec_core.model import Feed
+from specdec_core.model import CachedModel, Feed
 from specdec_core.stopwatch import Stopwatch
-
-if TYPE_CHECKING:
-    from specdec_core.worker.model_runner import ModelRunner
+from specdec_core.worker.model_runner import ModelRunner
 
 
 class PaddedTransformersModel:
@@ -98,3 +97,15 @@ def _window(feed: Feed, first: int, end: int) -> Feed:
     count = len(feed.tokens)
     tokens = feed.tokens[max(count + first, 0) : max(count + end, 0)]
     return Feed(feed.slot, tokens, feed.num_logits if end == 0 else 0)
+
+
+def padded(model: CachedModel) -> PaddedLM:
+    """Return a model with the same weights over left-padded batches.
+
+    Raises ModelNotSupportedError for a model that has no such batches.
+    """
+    if isinstance(model, Paddable):
+        return model.padded()
+    if isinstance(model, ModelRunner):
+        return PaddedTransformersModel(model)
+    raise ModelNotSupportedError(f"{type(model).__name__} cannot run on a left-padded cache")
