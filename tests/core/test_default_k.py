@@ -28,7 +28,7 @@ from specdec_core.layers.attention.metadata import MAX_SHORT_QUERIES
 from specdec_core.layers.attention.shape import SizeRange
 from specdec_core.loading import profiler as timing
 from specdec_core.loading.memory_plan import MAX_TOKENS
-from specdec_core.models import kernels
+from specdec_core.kernels import build
 from specdec_core.worker.cuda_graphs.buckets import rounded_queries
 from specdec_core.worker.cuda_graphs.recorder import MAX_RECORDINGS
 from specdec_core.worker.round import MAX_FED_AT_ONCE
@@ -40,7 +40,7 @@ GPU_ROW = GPU_DRAFT_TOKENS + 1
 
 def constant(header: str, name: str) -> set[int]:
     """Return the values that a C header gives a constant, one for each kind of machine."""
-    text = (Path(kernels.__path__[0]) / header).read_text()
+    text = (Path(build.__file__).parent / "csrc" / header).read_text()
     return {int(value) for value in re.findall(rf"#define {name} (\d+)", text)}
 
 

@@ -96,7 +96,7 @@ def test_only_one_thread_is_at_it() -> None:
 
 _EXITS_MEANWHILE = """
 import ctypes, sys, torch
-from specdec_core.kv_cache import backed_ahead
+from specdec_core.kv_cache import prefault as backed_ahead
 backed_ahead.AHEAD_BYTES, backed_ahead._STEP_BYTES = 2**32, 2**20
 usleep = ctypes.CDLL(None).usleep
 pool = torch.empty(4, 2**14, 2**16, dtype=torch.uint8)

@@ -12,7 +12,7 @@ import pytest
 from specdec_core.kernels import ops as native_kernels
 from specdec_core.kernels.build import FLAGS
 
-SOURCE = Path(native_kernels.__file__).parent / "kernels" / "kernels.c"
+SOURCE = Path(native_kernels.__file__).parent / "csrc" / "kernels.c"
 AVX2 = "-march=x86-64-v3"
 """Sixteen registers, the fewest of all that the kernels are built for."""
 AMX = "-march=sapphirerapids"

@@ -173,7 +173,7 @@ MUTANTS = (
     Mutant(
         name="alarm-rings-for-what-was-read",
         path="deployments/coordinator/streams.py",
-        old="        if self._held:  # the last news of a request takes along what waited of it\n",
+        old="        if self._held:  # empty if a last event took the held ones along\n",
         new="        if True:\n",
         breaks="under load the coordinator sends empty messages",
         killed_by=(_OUTBOX + "test_the_last_token_takes_along_what_waits_of_its_request",),

@@ -17,4 +17,4 @@ def test_built_in_functions_count_for_their_callers_and_the_benchmark_for_nobody
         SCORE: (1, 1, 7.0, 9.0, {}),
         APPEND: (9, 9, 5.0, 5.0, {COMMIT: (4, 4, 3.0, 3.0), SCORE: (5, 5, 2.0, 2.0)}),
     }
-    assert shares_of(stats) == {"pool/settlement.py _commit": 0.75, "libraries": 0.25}
+    assert shares_of(stats) == {"scheduler/results.py _commit": 0.75, "libraries": 0.25}

@@ -67,4 +67,4 @@ def test_what_would_be_run_is_found(code: str) -> None:
 
 
 def test_the_rules_are_asked_of_all_our_code() -> None:
-    assert {"work_loop.py", "service.py", "loading.py"} <= {path.name for path in FILES}
+    assert {"work_loop.py", "service.py", "loader.py"} <= {path.name for path in FILES}
