@@ -23,6 +23,9 @@ def _use_own_package() -> None:
 if __name__ == "__main__":
     if not __package__:
         _use_own_package()
+        from benchmarks.host_time.former_names import use_former_names
+
+        use_former_names()
     from benchmarks.host_time.command import main
 
     sys.exit(main())

@@ -24,11 +24,11 @@ from specdec_core.config import (
     default_draft_tokens,
 )
 from specdec_core.engine import AlgorithmName, _default_config
+from specdec_core.kernels import build
 from specdec_core.layers.attention.metadata import MAX_SHORT_QUERIES
 from specdec_core.layers.attention.shape import SizeRange
 from specdec_core.loading import profiler as timing
 from specdec_core.loading.memory_plan import MAX_TOKENS
-from specdec_core.kernels import build
 from specdec_core.worker.cuda_graphs.buckets import rounded_queries
 from specdec_core.worker.cuda_graphs.recorder import MAX_RECORDINGS
 from specdec_core.worker.round import MAX_FED_AT_ONCE

@@ -124,7 +124,9 @@ def test_who_reads_a_clock_is_found_and_others_read_it() -> None:
     exec(code, other)
     with no_clocks():
         other["read"]()
-        with pytest.raises(Violation, match=r"^\(j\) specdec_core\.scheduler\.x reads time\.monotonic"):
+        with pytest.raises(
+            Violation, match=r"^\(j\) specdec_core\.scheduler\.x reads time\.monotonic"
+        ):
             ours["read"]()
     ours["read"]()
 
