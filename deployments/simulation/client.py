@@ -49,6 +49,8 @@ class Client:
         """Permitted answers: plain decoding, one per fingerprint of the targets."""
         self.comes_back = False
         """True if the client resumes with its tokens when its connection breaks."""
+        self._is_spoilt = False
+        """True once the client has brought back other tokens than it was told."""
         self._num_heard = 0
         """Number of tokens received over its present connection."""
         self._num_connections = 1
@@ -74,6 +76,9 @@ class Client:
         """Send the request again, with `brought` as the token IDs received so far."""
         name = f"{self.request.request_id.partition('+')[0]}+{self._num_connections}"
         self.request = replace(self.request, request_id=name, resume_token_ids=brought)
+        self._is_spoilt = self._is_spoilt or brought != tuple(self.tokens)
+        # By luck, targets with another fingerprint may choose just what was spoilt.
+        self.tokens = list(brought)
         self.began_at = self._now()
         self._num_connections += 1
         self._num_heard = 0
@@ -131,8 +136,7 @@ class Client:
     @property
     def _may_disagree(self) -> bool:
         """True if the service may find that the tokens brought back belong to another request."""
-        brought = self.request.resume_token_ids
-        return bool(brought) and (brought != tuple(self.tokens) or self._meets_others)
+        return bool(self.request.resume_token_ids) and (self._is_spoilt or self._meets_others)
 
     @property
     def _is_overdue(self) -> bool:
