@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec, spec_from_loader
+from importlib.util import spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
@@ -83,10 +83,13 @@ class FormerNames(MetaPathFinder, Loader):
 
 
 def _exists(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False  # nor does its package
+    """Return whether the tree that is measured has this module.
+
+    It looks at files: a finder of an installed package would find those of another tree.
+    """
+    folder = Path(import_module(PACKAGE).__path__[0])
+    file = folder.joinpath(*name.split(".")[1:])
+    return file.with_suffix(".py").exists() or (file / "__init__.py").exists()
 
 
 def _make_room(module: ModuleType) -> None:
