@@ -28,7 +28,7 @@ from deployments.runtime.memory import STEADY_ALLOCATOR
 from deployments.runtime.openmp import short_spin
 from deployments.version import package_version
 from deployments.wire.message_limits import most_message_bytes
-from specdec_core.scheduler.waiting import most_waiting
+from specdec_core.scheduler.fair_queue import most_waiting
 
 APPLICATION = "specdec"
 IMPORT_PATH = "deployments.app:build_app"

@@ -26,10 +26,8 @@ from deployments.ingress.client_resume import (
 )
 from deployments.ingress.deadline import within
 from deployments.ingress.echo import echo_of
-from deployments.ingress.gathering import gathered
 from deployments.ingress.generation_request import Generation, GenerationRequest
 from deployments.ingress.grammar_check import GrammarCheck
-from deployments.ingress.interleaving import interleaved
 from deployments.ingress.lanes import INLINE, Lanes
 from deployments.ingress.output import Output, OutputChunk
 from deployments.ingress.request_limits import (
@@ -42,6 +40,7 @@ from deployments.ingress.request_limits import (
 )
 from deployments.ingress.request_log import current_record
 from deployments.ingress.sampling_request import resolve_sampling
+from deployments.ingress.streams import gathered, interleaved
 from deployments.observability.metrics.request_times import RequestWatch
 from deployments.observability.tracing.requests import RequestSpans, observed
 from deployments.text.chat_template import ChatOptions

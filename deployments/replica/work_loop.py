@@ -6,6 +6,8 @@ lease before it ends, unless the coordinator has given it up by then.
 After any failure the replica drops its sequences and registers again under another incarnation. Its
 whole state can be rebuilt from token IDs. This file does not use Ray, because the way to find the
 coordinator is an argument.
+
+A lease is void if the replica read it before a reset or before its stream was lost.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ from typing import NamedTuple, Protocol, TypeVar
 import grpc
 
 from deployments.observability.tracing.lease_spans import LeaseSpans
-from deployments.replica.stream_generation import StreamGeneration
 from deployments.wire.backoff import Backoff
 from deployments.wire.endpoint import Address
 from deployments.wire.lease_codec import (
@@ -36,6 +37,25 @@ from deployments.wire.liveness import beat_s, heard
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.messages import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role
+
+
+class StreamGeneration:
+    """The current generation of a stream. `end` makes everything void that was read before.
+
+    A thread may call `is_void`.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0
+        """Generation of whatever is read now."""
+
+    def end(self) -> None:
+        self.now += 1
+
+    def is_void(self, life: int) -> bool:
+        """Return whether what was read in generation `life` is no longer awaited."""
+        return life != self.now
+
 
 logger = logging.getLogger(__name__)
 

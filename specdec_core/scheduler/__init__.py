@@ -4,8 +4,13 @@ from specdec_core.scheduler.commands import Command, Drained, Emit, SendFree, Se
 from specdec_core.scheduler.scheduler import Scheduler
 from specdec_core.scheduler.sequence import SequenceStatus
 from specdec_core.scheduler.stats import ReplicaCounters, SchedulerCounters
-from specdec_core.speculation.k_cause import DraftLengthReason
-from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, FixedPolicy, KPolicy
+from specdec_core.speculation.k_policy import (
+    AcceptanceHistory,
+    DraftLengthReason,
+    DraftSource,
+    FixedPolicy,
+    KPolicy,
+)
 
 __all__ = [
     "AcceptanceHistory",

@@ -6,8 +6,7 @@ from specdec_core.config import SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from specdec_core.request import Request
 from specdec_core.scheduler.sequence import Drafting, Round, Sequence
-from specdec_core.speculation.k_cause import DraftLengthReason
-from specdec_core.speculation.k_policy import DraftSource, KPolicy
+from specdec_core.speculation.k_policy import DraftLengthReason, DraftSource, KPolicy
 from specdec_core.speculation.limits import draft_limit, draft_method
 from specdec_core.speculation.ngram import NgramIndex
 

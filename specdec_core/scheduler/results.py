@@ -16,8 +16,7 @@ from specdec_core.scheduler.live_requests import LiveRequests
 from specdec_core.scheduler.replicas import ReplicaState
 from specdec_core.scheduler.sequence import KVReservation, Round, Sequence
 from specdec_core.scheduler.stats import SchedulerStats
-from specdec_core.speculation.k_cause import DraftLengthReason
-from specdec_core.speculation.k_policy import DraftSource, KPolicy
+from specdec_core.speculation.k_policy import DraftLengthReason, DraftSource, KPolicy
 
 _OK = RowStatus.OK  # to name the member of an enumeration takes as long as a call
 _NO_DRAFT = DraftLengthReason.NO_DRAFT

@@ -11,24 +11,20 @@ from specdec_core.config import PoolConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.messages import GroupResult, ReplicaInfo, RowStatus
 from specdec_core.request import FinishReason, Request, cut_at_stop
-from specdec_core.scheduler.admission import AdmissionQueue
+from specdec_core.scheduler.admission import AdmissionQueue, RetryHint
 from specdec_core.scheduler.batch_builder import BatchBuilder
-from specdec_core.scheduler.commands import Command
+from specdec_core.scheduler.commands import Command, Outbox
 from specdec_core.scheduler.compatibility import check_compatible
 from specdec_core.scheduler.device import OpenLease
-from specdec_core.scheduler.live_requests import LiveRequests
-from specdec_core.scheduler.outbox import Outbox
+from specdec_core.scheduler.live_requests import LiveRequests, Timeouts
 from specdec_core.scheduler.pipelining import Pipelining
 from specdec_core.scheduler.proposals import Proposer
 from specdec_core.scheduler.replicas import ReplicaSet, ReplicaState
 from specdec_core.scheduler.results import ResultHandler
-from specdec_core.scheduler.retry_hint import RetryHint
 from specdec_core.scheduler.sequence import Sequence, SequenceStatus
 from specdec_core.scheduler.stats import SchedulerCounters, SchedulerStats, dense
-from specdec_core.scheduler.timeouts import Timeouts
 from specdec_core.scheduler.verification_budget import VerificationBudget
-from specdec_core.speculation.k_cause import DraftLengthReason
-from specdec_core.speculation.k_policy import KPolicy
+from specdec_core.speculation.k_policy import DraftLengthReason, KPolicy
 from specdec_core.speculation.policies import make_k_policy
 
 _NOT_READY = RowStatus.NOT_READY  # to name the member of an enumeration takes as long as a call

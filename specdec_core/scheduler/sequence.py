@@ -14,8 +14,7 @@ from typing import NamedTuple, Protocol
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import EMPTY_HASH, LeaseRow, Role, hashes_behind
 from specdec_core.request import FinishReason, Request, RequestStats
-from specdec_core.speculation.k_cause import DraftLengthReason
-from specdec_core.speculation.k_policy import AcceptanceHistory
+from specdec_core.speculation.k_policy import AcceptanceHistory, DraftLengthReason
 from specdec_core.speculation.ngram import NgramIndex
 
 PRIORITY_STEP_S = 30.0

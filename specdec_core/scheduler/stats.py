@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from specdec_core.messages import GroupLease, Role
 from specdec_core.request import FinishReason
-from specdec_core.speculation.k_cause import DraftLengthReason
+from specdec_core.speculation.k_policy import DraftLengthReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

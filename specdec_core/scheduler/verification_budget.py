@@ -13,8 +13,13 @@ from collections.abc import Sequence
 
 from specdec_core.config import PoolConfig
 from specdec_core.scheduler.grouping import ScheduledRow, rank_of
-from specdec_core.speculation.k_cause import DraftLengthReason
-from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, KPolicy, Offer
+from specdec_core.speculation.k_policy import (
+    AcceptanceHistory,
+    DraftLengthReason,
+    DraftSource,
+    KPolicy,
+    Offer,
+)
 
 
 class VerificationBudget:

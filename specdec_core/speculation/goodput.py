@@ -14,14 +14,17 @@ from functools import partial
 from operator import attrgetter
 
 from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, Role, is_round
-from specdec_core.speculation.acceptance import AcceptanceEstimator
-from specdec_core.speculation.copy_acceptance import CopyAcceptance
+from specdec_core.speculation.acceptance import AcceptanceEstimator, CopyAcceptance
 from specdec_core.speculation.draft_load import DraftLoad, DraftPlan
 from specdec_core.speculation.expected_prices import SIZES_TOLD
 from specdec_core.speculation.exploration import Exploration
 from specdec_core.speculation.gains import chances_in_a_row, expected_accepted, num_worthwhile
-from specdec_core.speculation.k_cause import DraftLengthReason
-from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, Offer
+from specdec_core.speculation.k_policy import (
+    AcceptanceHistory,
+    DraftLengthReason,
+    DraftSource,
+    Offer,
+)
 from specdec_core.speculation.ngram_backoff import FEW, NgramBackoff
 from specdec_core.speculation.pass_prices import PassPrices
 from specdec_core.speculation.step_costs import CostModel

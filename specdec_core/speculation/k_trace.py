@@ -11,8 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
-from specdec_core.speculation.k_cause import DraftLengthReason
-from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, KPolicy, Offer
+from specdec_core.speculation.k_policy import (
+    AcceptanceHistory,
+    DraftLengthReason,
+    DraftSource,
+    KPolicy,
+    Offer,
+)
 
 Record = dict[str, Any]
 _TOLD = ("step_times", "tile_rows", "max_num_seqs")

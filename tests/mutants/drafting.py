@@ -111,7 +111,7 @@ MUTANTS = (
     ),
     Mutant(
         name="rows-cost-nothing",
-        path="specdec_core/speculation/linear_fit.py",
+        path="specdec_core/speculation/step_costs.py",
         old="                slopes[i] = slope\n",
         new="                slopes[i] = 0.0\n",
         breaks="tokens are drafted that cost more time than they save",
@@ -179,7 +179,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-short-draft-is-left-nothing",
-        path="specdec_core/scheduler/draft_fallback.py",
+        path="specdec_core/scheduler/batch_builder.py",
         old="len(draft.board.clients) - draft.board.max_group_size",
         new="len(draft.board.clients)",
         breaks="rows that the draft would take next go without, and it runs dry",

@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         name="copied-tokens-all-alike",
-        path="specdec_core/speculation/copy_acceptance.py",
+        path="specdec_core/speculation/acceptance.py",
         old="for agreed in range(num_agreed, num_agreed + count):",
         new="for agreed in [num_agreed] * count:",
         breaks="what stands behind accepted tokens is thought as weak as the first",
@@ -39,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         name="copied-tokens-judged-as-the-first",
-        path="specdec_core/speculation/copy_acceptance.py",
+        path="specdec_core/speculation/acceptance.py",
         old="kind = _KINDS[min(num_agreed + place, MOST_AGREED)]",
         new="kind = _KINDS[min(num_agreed, MOST_AGREED)]",
         breaks="a text that copies much makes every single equal token look good",
@@ -47,7 +47,7 @@ MUTANTS = (
     ),
     Mutant(
         name="copied-tokens-without-an-own-past",
-        path="specdec_core/speculation/copy_acceptance.py",
+        path="specdec_core/speculation/acceptance.py",
         old="self._beliefs[kind].of(history, kind)",
         new="self._beliefs[kind].of(AcceptanceHistory(history.is_drawn), kind)",
         breaks="in a large batch a text that loops is checked no sooner than others",

@@ -213,7 +213,7 @@ MUTANTS = (
     ),
     Mutant(
         name="oldest-bucket-instead-of-the-largest",
-        path="specdec_core/scheduler/length_buckets.py",
+        path="specdec_core/scheduler/grouping.py",
         old="key=lambda bucket: (-len(bucket), bucket[0])",
         new="key=lambda bucket: bucket[0]",
         breaks="rows of a common length wait behind those of a rare one",
@@ -221,7 +221,7 @@ MUTANTS = (
     ),
     Mutant(
         name="row-that-left-stays-in-its-bucket",
-        path="specdec_core/scheduler/length_buckets.py",
+        path="specdec_core/scheduler/grouping.py",
         old="        if len(bucket) < self._max_size:\n",
         new="        if len(bucket) < self._max_size - 1:\n",
         breaks="a group goes out with fewer rows than are ready",

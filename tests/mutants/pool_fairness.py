@@ -94,7 +94,7 @@ MUTANTS = (
     ),
     Mutant(
         name="pushed-out-by-the-overtaken",
-        path="specdec_core/scheduler/waiting.py",
+        path="specdec_core/scheduler/fair_queue.py",
         old="sequence.rank = best_rank, sequence.sequence_id",
         new="sequence.rank = sequence.rank[0], sequence.sequence_id",
         breaks="where memory is short a flood preempts the single request beside it for ever",
@@ -102,7 +102,7 @@ MUTANTS = (
     ),
     Mutant(
         name="full-queue-keeps-others-out",
-        path="specdec_core/scheduler/waiting.py",
+        path="specdec_core/scheduler/fair_queue.py",
         old="return self._shares.num_waiting(client) > share",
         new="return share >= 0",
         breaks="one client fills the queue and no other is let in",
@@ -110,7 +110,7 @@ MUTANTS = (
     ),
     Mutant(
         name="every-client-has-a-queue",
-        path="specdec_core/scheduler/waiting.py",
+        path="specdec_core/scheduler/fair_queue.py",
         old="share = _share(num_places, self._shares.num_waiting_clients)",
         new="share = num_places",
         breaks="the queue is as many times too long as there are clients",
@@ -130,7 +130,7 @@ MUTANTS = (
     ),
     Mutant(
         name="rate-of-an-earlier-queue",
-        path="specdec_core/scheduler/retry_hint.py",
+        path="specdec_core/scheduler/admission.py",
         old="        if self._since is not None:\n            self._since,",
         new="        if self._since == 0.5:\n            self._since,",
         breaks="after a quiet hour the first who is refused is told to wait for a minute",
@@ -138,7 +138,7 @@ MUTANTS = (
     ),
     Mutant(
         name="deadline-ignored",
-        path="specdec_core/scheduler/timeouts.py",
+        path="specdec_core/scheduler/live_requests.py",
         old="if not self._heap or self._heap[0][0] > now:",
         new="if not self._heap or self._heap[0][0] >= 0:",
         breaks="the requests of an ingress that hangs are run to their end for nobody",
@@ -150,7 +150,7 @@ MUTANTS = (
     ),
     Mutant(
         name="deadline-of-an-older-attempt",
-        path="specdec_core/scheduler/timeouts.py",
+        path="specdec_core/scheduler/live_requests.py",
         old="is_it = sequence is not None and sequence.sequence_id == sequence_id",
         new="is_it = sequence is not None and sequence.sequence_id >= sequence_id",
         breaks="a request that is sent again ends at the deadline of its first attempt",
@@ -166,7 +166,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ended-requests-remembered",
-        path="specdec_core/scheduler/timeouts.py",
+        path="specdec_core/scheduler/live_requests.py",
         old="        if len(self._heap) > self._most_entries:",
         new="        if len(self._heap) > 1_000 * self._most_entries:",
         breaks="every request is remembered until its deadline",

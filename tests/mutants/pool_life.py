@@ -104,7 +104,7 @@ MUTANTS = (
     ),
     Mutant(
         name="slot-freed-before-the-lease-answers",
-        path="specdec_core/scheduler/outbox.py",
+        path="specdec_core/scheduler/commands.py",
         old="        self._flush(lease.replica_id)\n",
         new="",
         breaks="a replica is sent more rows than its blocks hold: the frees come too late",

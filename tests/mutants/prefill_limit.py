@@ -52,7 +52,7 @@ MUTANTS = (
     ),
     Mutant(
         name="long-chunk-never-goes",
-        path="specdec_core/scheduler/prefill_queue.py",
+        path="specdec_core/scheduler/ready_queue.py",
         old="if count and num_out and num_out + count > most:",
         new="if count and num_out + count > most:",
         breaks="a prompt whose chunk is longer than the limit waits for ever",
@@ -60,7 +60,7 @@ MUTANTS = (
     ),
     Mutant(
         name="short-prompts-overtake",
-        path="specdec_core/scheduler/prefill_queue.py",
+        path="specdec_core/scheduler/ready_queue.py",
         old="            most = 0\n",
         new="",
         breaks="a long prompt waits for as long as short ones come",
@@ -68,7 +68,7 @@ MUTANTS = (
     ),
     Mutant(
         name="prompts-take-chunks-in-turns",
-        path="specdec_core/scheduler/prefill_queue.py",
+        path="specdec_core/scheduler/ready_queue.py",
         old="    return rank + min(",
         new="    return sequence.ready_since + 0 * min(",
         breaks="all prompts that arrive together have their first token as late as the last one",
@@ -76,7 +76,7 @@ MUTANTS = (
     ),
     Mutant(
         name="long-prompts-yield-for-ever",
-        path="specdec_core/scheduler/prefill_queue.py",
+        path="specdec_core/scheduler/ready_queue.py",
         old="min(num_left * YIELD_S_PER_TOKEN, MAX_YIELD_S)",
         new="num_left * YIELD_S_PER_TOKEN",
         breaks="a very long prompt waits for minutes while short ones come",

@@ -159,7 +159,7 @@ MUTANTS = (
     ),
     _seeded(
         "event-sent-twice",
-        "specdec_core/scheduler/outbox.py",
+        "specdec_core/scheduler/commands.py",
         old="        self._commands.append(Emit(event))\n",
         new="        self._commands += [Emit(event), Emit(event)]\n",
         breaks="every token is told twice",

@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         name="void-lease-runs",
-        path="deployments/replica/stream_generation.py",
+        path="deployments/replica/work_loop.py",
         old="return life != self.now",
         new="return life > self.now",
         breaks="a replica that was given up runs what nobody waits for before it serves again",

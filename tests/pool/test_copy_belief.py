@@ -10,7 +10,7 @@ import pytest
 
 from specdec_core.config import NgramConfig, SpecMethod
 from specdec_core.messages import Role
-from specdec_core.speculation.copy_acceptance import MOST_AGREED, CopyAcceptance
+from specdec_core.speculation.acceptance import MOST_AGREED, CopyAcceptance
 from specdec_core.speculation.goodput import GoodputPolicy
 from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, Offer
 from tests.pool.cell import Cell, config, request

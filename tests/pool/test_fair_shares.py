@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.request import Request
-from specdec_core.scheduler.fair_queue import FairQueue
+from specdec_core.scheduler.fair_queue import FairQueue, WaitingQueue
 from specdec_core.scheduler.sequence import Sequence
-from specdec_core.scheduler.waiting import WaitingQueue
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 

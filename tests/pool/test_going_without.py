@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specdec_core.scheduler.draft_fallback import DraftFallback
+from specdec_core.scheduler.batch_builder import DraftFallback
 
 GROUP = 4
 

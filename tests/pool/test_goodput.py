@@ -17,9 +17,9 @@ from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowRe
 from specdec_core.scheduler.verification_budget import whole_tiles
 from specdec_core.speculation.draft_load import DraftLoad, DraftPlan
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_cause import DraftLengthReason
 from specdec_core.speculation.k_policy import (
     AcceptanceHistory,
+    DraftLengthReason,
     DraftSource,
     FixedPolicy,
     KPolicy,

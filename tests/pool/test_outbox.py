@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specdec_core.messages import GroupLease, Role
 from specdec_core.scheduler import Drained, SendFree, SendLease, SendReset
-from specdec_core.scheduler.outbox import Outbox
+from specdec_core.scheduler.commands import Outbox
 
 
 def lease(replica_id: str) -> GroupLease:

@@ -15,14 +15,14 @@ from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.messages import GroupLease, Role
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.scheduler import SendLease
-from specdec_core.scheduler.prefill_queue import (
+from specdec_core.scheduler.ready_queue import (
     MAX_YIELD_S,
     YIELD_S_PER_TOKEN,
     PrefillQueue,
+    ReadyQueue,
     turn_of,
     within,
 )
-from specdec_core.scheduler.ready_queue import ReadyQueue
 from specdec_core.scheduler.rows import plan_verification
 from specdec_core.scheduler.sequence import KVReservation, Sequence
 from tests.pool import invariants

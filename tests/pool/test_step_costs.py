@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from specdec_core.speculation import step_costs
-from specdec_core.speculation.linear_fit import Point, fit_line
-from specdec_core.speculation.step_costs import CostLine, CostModel
+from specdec_core.speculation.step_costs import CostLine, CostModel, Point, fit_line
 
 
 def test_costs_are_learnt_from_few_passes_and_never_fall_with_the_rows() -> None:

@@ -9,7 +9,7 @@ import pytest
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import ErrorKind, FinishReason, Request
 from specdec_core.scheduler import SequenceStatus
-from specdec_core.scheduler.timeouts import MOST_AT_ONCE
+from specdec_core.scheduler.live_requests import MOST_AT_ONCE
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import info

@@ -22,8 +22,7 @@ from specdec_core.scheduler.verification_budget import (
     keep_worthwhile,
     whole_tiles,
 )
-from specdec_core.speculation.k_cause import DraftLengthReason
-from specdec_core.speculation.k_policy import Offer
+from specdec_core.speculation.k_policy import DraftLengthReason, Offer
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 

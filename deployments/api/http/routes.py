@@ -14,17 +14,14 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from deployments.api.http import response_writer
-from deployments.api.http.body_coding import BodyCoding
-from deployments.api.http.body_limit import BODY_TIMEOUT_S, BodyLimit
-from deployments.api.http.call_spans import traced
 from deployments.api.http.chat_fields import ChatFields
 from deployments.api.http.completion_prompts import checked_prompts
 from deployments.api.http.errors import error_response, log_unexpected
 from deployments.api.http.event_stream import EventStream
-from deployments.api.http.head_requests import HeadAsGet
 from deployments.api.http.logprob_json import Echo
+from deployments.api.http.middleware import HeadAsGet, RequestLines, WebGuard, traced
 from deployments.api.http.openapi import STATUS, answers, body_of, path_parameter, refusals
-from deployments.api.http.request_lines import RequestLines
+from deployments.api.http.request_body import BODY_TIMEOUT_S, BodyCoding, BodyLimit
 from deployments.api.http.response_choice import Choice
 from deployments.api.http.responses import CHAT, COMPLETION, Shape, with_warnings
 from deployments.api.http.responses import Response as Answer
@@ -40,7 +37,6 @@ from deployments.api.http.schemas import (
 from deployments.api.http.sse import END, server_sent
 from deployments.api.http.unknown_fields import UnknownFields
 from deployments.api.http.unknown_routes import unknown_route
-from deployments.api.http.web_guard import WebGuard
 from deployments.config.service import SpecMetrics, UnknownFieldsMode
 from deployments.error_status import error_body
 from deployments.ingress.admission import Admission, Begun, begin

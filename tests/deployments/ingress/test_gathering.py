@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.ingress.gathering import gathered
 from deployments.ingress.output import OutputChunk, joined
+from deployments.ingress.streams import gathered
 from specdec_core.request import FinishReason
 from tests.deployments.http_server import completion, expected_text, run, server, stream
 

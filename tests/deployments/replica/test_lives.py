@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deployments.replica.stream_generation import StreamGeneration
+from deployments.replica.work_loop import StreamGeneration
 
 
 def test_what_was_read_before_the_end_is_void_and_what_follows_is_not() -> None:

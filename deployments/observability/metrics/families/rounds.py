@@ -122,7 +122,7 @@ _SPECULATION = (
         name="specdec_k_decisions",
         kind=Kind.COUNTER,
         text="Rounds by what decided how many tokens were drafted for them; "
-        "specdec_core/speculation/k_cause.py says what each cause is.",
+        "specdec_core/speculation/k_policy.py says what each cause is.",
         read=totals_by(K_CAUSE, (cause.label for cause in DraftLengthReason)),
         labels=("cause",),
     ),
