@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from deployments.config.client_limits import ClientLimits
 from deployments.errors import ClientLimitError
-from deployments.observability.metrics.families.cell import CLIENT_CACHED, CLIENT_PROMPT
+from deployments.wire.counter_names import CLIENT_CACHED, CLIENT_PROMPT
 from specdec_core.request import Request, TokenEvent
 
 _RETRY_S = 1.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from deployments.coordinator.audit import Auditor
 from deployments.coordinator.driver import SchedulerDriver
-from deployments.observability.metrics.families.rounds import EXPIRED, GRANTED, K_CAUSE
 from deployments.observability.metrics.histogram import BOUNDS_S
 from deployments.observability.metrics.request_totals import audit_counters
 from deployments.observability.metrics.stage_statuses import stage_statuses
+from deployments.wire.counter_names import EXPIRED, GRANTED, K_CAUSE
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.scheduler import ReplicaCounters, SchedulerCounters
 

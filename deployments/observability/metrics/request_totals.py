@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import Counter
 
 from deployments.errors import Failure, FailureKind, failure_of, failure_of_event
-from deployments.observability.metrics.families.cell import AUDITED, DIVERGED
 from deployments.observability.metrics.families.requests import FAILED, REJECTED
+from deployments.wire.counter_names import AUDITED, DIVERGED
 from specdec_core.config import Numerics
 from specdec_core.request import Request, TokenEvent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from deployments.observability.metrics.families.cell import CLIENT_CACHED, CLIENT_PROMPT
+from deployments.wire.counter_names import CLIENT_CACHED, CLIENT_PROMPT
 from specdec.v1 import generation_pb2 as pb
 
 

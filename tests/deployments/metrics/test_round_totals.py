@@ -8,7 +8,7 @@ import pytest
 
 from deployments.coordinator.status import pool_status
 from deployments.observability.metrics.export_prometheus import MetricsCompat, metrics_page
-from deployments.observability.metrics.families.rounds import K_CAUSE
+from deployments.wire.counter_names import K_CAUSE
 from deployments.wire.request_codec import write_event
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig

@@ -12,15 +12,11 @@ from deployments.observability.metrics.families.reading import (
     value,
 )
 from deployments.observability.metrics.metric import Kind, Metric, Point, Read
+from deployments.wire.counter_names import AUDITED, CLIENT_CACHED, CLIENT_PROMPT, DIVERGED
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import Numerics
 from specdec_core.messages import Role
 
-AUDITED = "num_audited_"
-DIVERGED = "num_diverged_"
-CLIENT_PROMPT = "num_client_prompt_tokens_"
-CLIENT_CACHED = "num_client_cached_tokens_"
-"""Prefixes of counter names in PoolStatus."""
 _NUMERICS = (Numerics.EXACT, Numerics.FAST)
 
 

@@ -9,13 +9,11 @@ from deployments.observability.metrics.families.reading import total, totals_by,
 from deployments.observability.metrics.histogram import BOUNDS_S
 from deployments.observability.metrics.metric import Distribution, Kind, Metric, Point
 from deployments.observability.metrics.round_stages import PASS
+from deployments.wire.counter_names import EXPIRED, GRANTED, K_CAUSE
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.messages import Role
 from specdec_core.scheduler import DraftLengthReason
 
-GRANTED, EXPIRED = "num_leases_granted_", "num_leases_expired_"
-K_CAUSE = "num_rounds_k_by_"
-"""Prefixes of counter names in PoolStatus."""
 ROUND_STAGE = "specdec_round_stage_seconds"
 ANSWER_STAGE = "specdec_answer_stage_seconds"
 _GROUP_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)

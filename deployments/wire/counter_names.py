@@ -1,0 +1,8 @@
+"""Prefixes of counter names in PoolStatus. The coordinator writes them, metrics read them."""
+
+from __future__ import annotations
+
+AUDITED, DIVERGED = "num_audited_", "num_diverged_"
+CLIENT_PROMPT, CLIENT_CACHED = "num_client_prompt_tokens_", "num_client_cached_tokens_"
+GRANTED, EXPIRED = "num_leases_granted_", "num_leases_expired_"
+K_CAUSE = "num_rounds_k_by_"
