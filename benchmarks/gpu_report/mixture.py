@@ -10,7 +10,7 @@ from benchmarks.gpu_report.results import Findings, StepSkippedError
 from benchmarks.gpu_report.roofline import Roof
 from benchmarks.gpu_report.settings import Settings
 from benchmarks.gpu_report.timing import bytes_per_second
-from specdec_core.worker.cuda_graphs import capture as captures
+from specdec_core.worker.cuda_graphs import capture
 
 _FREE_BYTES = 6 * 2**30
 """For the cache and the passes."""
@@ -33,4 +33,4 @@ def measure(settings: Settings, findings: Findings) -> None:
         roof.measure(
             network, settings.sizes.contexts[0], ("decode", "verify"), is_recorded=is_recorded
         )
-        findings.fact("a capture failed", captures.have_failed())
+        findings.fact("a capture failed", capture.have_failed())

@@ -26,7 +26,7 @@ Name = tuple[str, str]
 
 
 class FormerNames(MetaPathFinder, Loader):
-    """Finds modules by their new names, if nothing else does."""
+    """Finds the modules of a tree with former names by their new names."""
 
     def __init__(self, modules: Mapping[str, str], names: Mapping[Name, Name]) -> None:
         """Both map what is new to what it was."""
@@ -106,7 +106,7 @@ def read_table(rows: Iterable[Sequence[str]]) -> FormerNames:
         if not new.startswith(PACKAGE):
             continue
         if new.endswith(".py"):
-            modules[_dotted(new)] = _dotted(old)
+            modules.setdefault(_dotted(new), _dotted(old))  # others have joined the first
         elif "/" not in new:
             new_module, _, new_name = new.rpartition(".")
             former_module, _, former_name = old.rpartition(".")

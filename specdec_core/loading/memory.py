@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from specdec_core.errors import InvalidRequestError
-from specdec_core.worker.cuda_graphs import capture as captures
+from specdec_core.worker.cuda_graphs import capture
 
 CPU_FRACTION = 0.25
 """Share of the available host memory for KV. Other processes use this memory too. The system backs
@@ -43,7 +43,7 @@ class DeviceMemory:
     @classmethod
     def now(cls, device: torch.device) -> DeviceMemory:
         """Return the current memory. Unused memory in the caching allocator counts as free."""
-        captures.empty_cache()
+        capture.empty_cache()
         free, total = torch.cuda.mem_get_info(device)
         return cls(free=free, total=total, own=torch.cuda.memory_reserved(device))
 
@@ -120,7 +120,7 @@ def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
     """
     if device.type != "cuda":
         return 0
-    captures.empty_cache()
+    capture.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     used, held = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
     work()

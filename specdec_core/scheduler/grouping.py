@@ -13,7 +13,7 @@ from itertools import islice
 from operator import attrgetter
 
 from specdec_core.messages import LeaseRow
-from specdec_core.scheduler import sequence as pool_sequence
+from specdec_core.scheduler import sequence as sequences
 from specdec_core.speculation.k_policy import DraftLengthReason
 
 Age = tuple[float, float, int]
@@ -125,7 +125,7 @@ _SPARE = 64
 class ScheduledRow:
     """A row that is ready to be leased: what its sequence would run now."""
 
-    sequence: pool_sequence.Sequence
+    sequence: sequences.Sequence
     row: LeaseRow
     """Made at planning, right after the sequence's last round, while the data is in the CPU cache.
     By the time the row is chosen, thousands of others have pushed that data out."""

@@ -17,7 +17,7 @@ from itertools import product
 from math import exp, log, log2, sqrt
 
 from specdec_core.speculation.expected_prices import GuessedPasses, Prices, PriceTable
-from specdec_core.speculation.size_classes import last_of_class
+from specdec_core.speculation.pass_sizes import last_of_class
 from specdec_core.step_times import StepTime
 
 _FINE = 8

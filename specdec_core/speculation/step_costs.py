@@ -17,7 +17,7 @@ from math import exp, log
 from statistics import median
 from typing import NamedTuple
 
-from specdec_core.speculation.size_classes import last_of_class
+from specdec_core.speculation.pass_sizes import last_of_class
 
 _PRIOR_SPREAD = 0.02
 """Standard deviation of a coordinate, relative to its mean, at which data and prior count the

@@ -10,6 +10,8 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+from tests.house.prose import string_of
+
 ROOT = Path(__file__).parents[2]
 PARTS = {
     "product": ("specdec_core", "deployments"),
@@ -31,15 +33,9 @@ def code_lines(source: str) -> int:
 
 def _string_lines(node: ast.AST) -> range:
     """Return the lines of a statement that is a string alone."""
-    is_text = (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
-    if not is_text:
-        return range(0)
-    assert isinstance(node, ast.Expr)
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    if isinstance(node, ast.Expr) and string_of(node.value):
+        return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    return range(0)
 
 
 def counted() -> Counter[str]:

@@ -63,24 +63,24 @@ def findings(source: str) -> Iterator[Found]:
 def _texts(source: str) -> Iterator[tuple[int, str, bool]]:
     """Yield (line, text, whether it may begin with any word)."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and (text := _string(node.value)):
+        if isinstance(node, ast.Expr) and (text := string_of(node.value)):
             yield node.lineno, text, False
         elif isinstance(node, ast.Call):
             for keyword in node.keywords:
-                if keyword.arg in _HELP and (text := _string(keyword.value)):
+                if keyword.arg in _HELP and (text := string_of(keyword.value)):
                     yield node.lineno, text, False
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             is_message = name in _MESSAGES or name.endswith("Error")
-            if is_message and node.args and (text := _string(node.args[0])):
+            if is_message and node.args and (text := string_of(node.args[0])):
                 yield node.lineno, text, True
     for number, line in enumerate(source.splitlines(), start=1):
         if (comment := line.strip()).startswith("# "):
             yield number, comment[2:], True
 
 
-def _string(node: ast.expr) -> str:
-    is_string = isinstance(node, ast.Constant) and isinstance(node.value, str)
-    return str(node.value) if is_string and isinstance(node, ast.Constant) else ""
+def string_of(node: ast.expr) -> str:
+    """Return the text of a string literal, or nothing for any other expression."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def of_folders(folders: tuple[str, ...]) -> Iterator[tuple[Path, Found]]:

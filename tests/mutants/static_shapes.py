@@ -123,8 +123,8 @@ MUTANTS = (
     Mutant(
         name="a-capture-without-memory-ends-all",
         path="specdec_core/worker/cuda_graphs/recorder.py",
-        old="if not is_out_of_memory(error):\n                captures.give_up()",
-        new="captures.give_up()",
+        old="if not is_out_of_memory(error):\n                capture.give_up()",
+        new="capture.give_up()",
         breaks="a GPU that was full once runs every operation from the host until the next start",
         killed_by=(_TESTS + "test_captures.py::test_a_capture_without_memory_ends_nothing",),
     ),

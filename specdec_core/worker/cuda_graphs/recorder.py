@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
-from specdec_core.worker.cuda_graphs import capture as captures
+from specdec_core.worker.cuda_graphs import capture
 
 _logger = logging.getLogger(__name__)
 
@@ -86,14 +86,14 @@ class GraphRecorder:
 
         Other threads may use the GPU in the meantime, for example a draft next to its target.
         """
-        if captures.have_failed():
+        if capture.have_failed():
             raise RuntimeError("a capture failed before in this process")
         with torch.cuda.device(self._device):
             self._warm_up(work, clear)
             return self._capture(work)
 
     def free_bytes(self) -> int | None:
-        captures.empty_cache()
+        capture.empty_cache()
         return torch.cuda.mem_get_info(self._device)[0]
 
     def _capture(self, work: Work) -> Work:
@@ -111,7 +111,7 @@ class GraphRecorder:
         except BaseException as error:
             torch.cuda.set_stream(stream)
             if not is_out_of_memory(error):
-                captures.give_up()
+                capture.give_up()
             raise
         self._graphs.add(graph)
         return graph.replay
@@ -120,7 +120,7 @@ class GraphRecorder:
         """Return the pool, or a new one if all its graphs are gone. PyTorch frees a pool without
         graphs and refuses to capture into it again."""
         if not self._graphs:
-            captures.empty_cache()
+            capture.empty_cache()
             self._pool = torch.cuda.graph_pool_handle()
         return self._pool
 
