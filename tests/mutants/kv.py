@@ -21,36 +21,12 @@ _GENERATE = _ADAPTER_TESTS + "test_greedy_ids_of_a_ragged_batch_equal_generate[l
 
 MUTANTS = (
     Mutant(
-        name="returned-blocks-stay-lost",
-        path=_BLOCKS,
-        old="return self.num_blocks - len(self._num_holders)",
-        new="return self.num_blocks - self.num_ever_taken",
-        breaks="a cache that was full once admits nothing more",
-        killed_by=(_BLOCKS_TESTS + "test_random_use_never_hands_a_block_out_twice",),
-    ),
-    Mutant(
         name="block-handed-out-twice",
         path=_BLOCKS,
         old="            self._flip(behind, self._vacant)\n",
         new="",
         breaks="two sequences write their keys into one block",
         killed_by=(_BLOCKS_TESTS + "test_random_use_never_hands_a_block_out_twice",),
-    ),
-    Mutant(
-        name="last-returned-block-first",
-        path=_BLOCKS,
-        old="return heapq.heappop(self._vacant_runs)",
-        new="return self._vacant_runs.pop()",
-        breaks="the touched memory spreads: the resident set grows beyond the tokens",
-        killed_by=(_BLOCKS_TESTS + "test_the_lowest_free_blocks_come_first",),
-    ),
-    Mutant(
-        name="blocks-of-a-sequence-lie-anywhere",
-        path=_PAGED,
-        old="last = state.blocks[-1] if state.blocks else None",
-        new="last = None",
-        breaks="each block of a pass is read from another place of memory",
-        killed_by=(_PAGED_TESTS + "test_slots_that_grow_in_turns_lie_in_runs",),
     ),
     Mutant(
         name="kernels-without-runs",
@@ -62,48 +38,6 @@ MUTANTS = (
             "tests/models/test_native_kernels.py::"
             "test_rows_of_a_model_with_kernels_lie_in_runs_of_blocks[as this machine is]",
         ),
-    ),
-    Mutant(
-        name="run-in-use-evicted",
-        path=_BLOCKS,
-        old="        elif vacant | idle == self._all[run]:\n",
-        new="        elif idle:\n",
-        breaks="a prompt that many begin with is lost while others are left that nobody asked for",
-        killed_by=(
-            _BLOCKS_TESTS + "test_a_run_in_use_keeps_what_can_be_found_in_it_while_others_are_idle",
-        ),
-    ),
-    Mutant(
-        name="run-let-go-last-evicted-first",
-        path=_BLOCKS,
-        old="self._evict(next(iter(self._idle_runs)))",
-        new="self._evict(next(reversed(self._idle_runs)))",
-        breaks="a conversation loses its beginning between two of its turns",
-        killed_by=(_BLOCKS_TESTS + "test_the_run_that_was_let_go_first_is_taken_first",),
-    ),
-    Mutant(
-        name="memory-is-backed-once-alone",
-        path=_AHEAD,
-        old="        first = max(self._num_backed, num_taken)\n",
-        new="        first = self._num_blocks if self._thread else num_taken\n",
-        breaks="passes write their keys and values through page faults once the first part is used",
-        killed_by=(_AHEAD_TESTS + "test_so_many_blocks_are_backed_ahead_each_once_and_in_order",),
-    ),
-    Mutant(
-        name="a-second-thread-backs-beside-the-first",
-        path=_AHEAD,
-        old="        if is_busy or num_taken",
-        new="        if num_taken",
-        breaks="a burst of prompts starts a thread for each pass",
-        killed_by=(_AHEAD_TESTS + "test_only_one_thread_is_at_it",),
-    ),
-    Mutant(
-        name="a-daemon-backs-memory",
-        path=_AHEAD,
-        old="name=THREAD_NAME)",
-        new="name=THREAD_NAME, daemon=True)",
-        breaks="a process that ends soon after its first passes is aborted",
-        killed_by=(_AHEAD_TESTS + "test_only_one_thread_is_at_it",),
     ),
     Mutant(
         name="who-ends-waits-for-all-memory",
@@ -133,27 +67,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="rollback-keeps-one-place-too-many",
-        path=_PAGED,
-        old="        state.length = length\n        num_kept",
-        new="        state.length = min(length + 1, state.length)\n        num_kept",
-        breaks="the KV of a rejected token is attended to",
-        killed_by=(
-            _PAGED_TESTS + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
-        ),
-    ),
-    Mutant(
-        name="rollback-to-the-present-length-drops-a-place",
-        path=_PAGED,
-        old="        if length >= state.length:\n            return\n",
-        new="        if length > state.length:\n            return\n"
-        "        length -= length == state.length\n",
-        breaks="a full acceptance loses its last key",
-        killed_by=(
-            _PAGED_TESTS + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
-        ),
-    ),
-    Mutant(
         name="rollback-extends-a-shorter-slot",
         path=_PAGED,
         old="        if length >= state.length:\n            return\n",
@@ -162,14 +75,6 @@ MUTANTS = (
         killed_by=(
             _PAGED_TESTS + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
         ),
-    ),
-    Mutant(
-        name="rollback-gives-a-partly-used-block-back",
-        path=_PAGED,
-        old="num_kept = self._blocks_for(length)",
-        new="num_kept = length // self.block_size",
-        breaks="keys that are still valid are overwritten by another sequence",
-        killed_by=(_PAGED_TESTS + "test_random_slots_never_share_a_block",),
     ),
     Mutant(
         name="rolled-back-blocks-stay-in-the-table",
@@ -229,55 +134,12 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="block-cleared-in-the-first-layer-only",
-        path=_PAGED,
-        old="(self._first_rows_P1 + blocks_M).flatten()",
-        new="(self._first_rows_P1[:2] + blocks_M).flatten()",
-        breaks="a NaN of an earlier request survives in the other layers",
-        killed_by=(_PAGED_TESTS + "test_a_nan_does_not_outlive_its_request",),
-    ),
-    Mutant(
-        name="block-cleared-in-the-first-layer-only-on-a-cpu",
-        path=_PAGED,
-        old="self._host_words_PNX[:, blocks] = 0",
-        new="self._host_words_PNX[:2, blocks] = 0",
-        breaks="the same on a CPU",
-        killed_by=(_PAGED_TESTS + "test_a_nan_does_not_outlive_its_request",),
-    ),
-    Mutant(
         name="tables-padded-with-a-block-of-another",
         path="specdec_core/layers/attention/metadata.py",
         old="blocks += [table[-1]] * (num_blocks - len(table))",
         new="blocks += [0] * (num_blocks - len(table))",
         breaks="a NaN of one request reaches all others through masked keys",
         killed_by=("tests/models/test_padded_model.py::test_a_nan_in_one_row_reaches_no_other",),
-    ),
-    Mutant(
-        name="whole-pool-written-at-start",
-        path=_PAGED,
-        old="        self.all_pools: Sequence[tuple[Tensor, Tensor]] = [",
-        new="        self._pool_L2NBHD.zero_()\n"
-        "        self.all_pools: Sequence[tuple[Tensor, Tensor]] = [",
-        breaks="the whole capacity is resident from the start",
-        killed_by=(_PAGED_TESTS + "test_memory_that_no_token_needs_is_not_backed",),
-    ),
-    Mutant(
-        name="block-too-many-per-extend",
-        path=_PAGED,
-        old="return -(-length // self.block_size)",
-        new="return length // self.block_size + 1",
-        breaks="lengths that fill their blocks hold one block more than they need",
-        killed_by=(
-            _PAGED_TESTS + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
-        ),
-    ),
-    Mutant(
-        name="slot-number-used-twice",
-        path=_PAGED,
-        old="        slot = self._num_slots_made\n",
-        new="        slot = len(self._slots)\n",
-        breaks="a stale slot number means another sequence's cache",
-        killed_by=(_PAGED_TESTS + "test_a_slot_number_is_not_used_twice",),
     ),
     Mutant(
         name="mask-one-key-too-wide",

@@ -19,51 +19,12 @@ MUTANTS = (
         killed_by=(_KV_TESTS + "test_equal_ids_behind_another_beginning_are_another_block",),
     ),
     Mutant(
-        name="salt-not-asked-for",
-        path=_PAGED,
-        old="parent: int | str = state.serials[-1] if state.serials else root",
-        new='parent: int | str = state.serials[-1] if state.serials else ""',
-        breaks="a salted prompt takes what the others left: its time tells of theirs",
-        killed_by=(_KV_TESTS + "test_other_roots_share_nothing",),
-    ),
-    Mutant(
-        name="begun-block-published",
-        path=_PAGED,
-        old="        for index in range(len(state.serials), len(ids) // self.block_size):\n"
-        "            name",
-        new="        for index in range(len(state.serials), -(-len(ids) // self.block_size)):\n"
-        "            name",
-        breaks="blocks that are still written are named by what they held for a moment",
-        killed_by=(
-            _KV_TESTS + "test_random_use_reads_right_and_never_needs_more_than_without_sharing",
-        ),
-    ),
-    Mutant(
-        name="shared-block-written",
-        path=_PAGED,
-        old="if not self._allocator.is_shared(block):",
-        new="if block >= 0:",
-        breaks="one request writes its ids into the prompt of another",
-        killed_by=(
-            _KV_TESTS + "test_a_write_behind_a_rollback_spares_those_who_share_the_block",
-            _REPLICA_TESTS + "test_a_rollback_into_a_shared_block_spares_the_others",
-        ),
-    ),
-    Mutant(
         name="rewritten-block-keeps-its-name",
         path=_PAGED,
         old="            self._allocator.unname(block)\n            return\n",
         new="            return\n",
         breaks="a prompt finds a block whose end was written again with other ids",
         killed_by=(_KV_TESTS + "test_a_block_that_is_written_again_is_not_found_by_its_old_ids",),
-    ),
-    Mutant(
-        name="copy-left-empty",
-        path=_PAGED,
-        old="        self._pool_L2NBHD[:, :, own, :num_places].copy_(kept)\n",
-        new="        assert kept.shape[3] == num_places\n",
-        breaks="behind a rollback into a shared block the first keys of it are zeros",
-        killed_by=(_KV_TESTS + "test_a_write_behind_a_rollback_spares_those_who_share_the_block",),
     ),
     Mutant(
         name="copy-of-the-whole-block",
@@ -83,16 +44,6 @@ MUTANTS = (
         killed_by=(_KV_TESTS + "test_adoption_goes_on_behind_what_a_slot_has",),
     ),
     Mutant(
-        name="adopts-behind-drafted-blocks",
-        path=_PAGED,
-        old="if len(state.serials) < num_full:",
-        new="if len(state.serials) > num_full:",
-        breaks="a draft's slot loses the block that was only drafted and takes one place twice",
-        killed_by=(
-            _KV_TESTS + "test_a_slot_with_full_blocks_that_it_keeps_to_itself_adopts_nothing",
-        ),
-    ),
-    Mutant(
         name="second-copy-leaks",
         path=_BLOCKS,
         old="            self.hold(found.block)\n            self.give_back([block])\n",
@@ -106,14 +57,6 @@ MUTANTS = (
         old="        del self._found[name]\n",
         new="",
         breaks="a prompt finds a block that holds another request's keys by now",
-        killed_by=(_EVICTION,),
-    ),
-    Mutant(
-        name="beginnings-evicted-first",
-        path=_PAGED,
-        old="give_back(reversed(self._slots.pop(slot).blocks))",
-        new="give_back(self._slots.pop(slot).blocks)",
-        breaks="one evicted block makes a whole prompt unfindable",
         killed_by=(_EVICTION,),
     ),
     Mutant(

@@ -30,69 +30,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="presence-counts-the-prompt",
-        path=_PROCESSORS,
-        old="z_GU -= is_output_GU.to(z_GU.dtype) * params.presence_penalty",
-        new="z_GU -= (is_output_GU | is_in_prompt_U).to(z_GU.dtype) * params.presence_penalty",
-        breaks="ids of the prompt are penalised, as OpenAI's API does not",
-        killed_by=(
-            _PROCESSOR_TESTS + "test_repetition_counts_the_prompt_presence_and_frequency_do_not",
-        ),
-    ),
-    Mutant(
-        name="repetition-ignores-the-prompt",
-        path=_PROCESSORS,
-        old="torch.where(is_output_GU | is_in_prompt_U, repeated_GU, z_GU)",
-        new="torch.where(is_output_GU, repeated_GU, z_GU)",
-        breaks="the repetition penalty forgets the prompt",
-        killed_by=(
-            _PROCESSOR_TESTS + "test_repetition_counts_the_prompt_presence_and_frequency_do_not",
-        ),
-    ),
-    Mutant(
-        name="bias-lifts-a-ban",
-        path=_PROCESSORS,
-        old="    _ban(z_GV, [*_bad_word_ends(group), *_early_ends(group)])\n"
-        "    if params.logit_bias:\n"
-        "        _add_bias(z_GV, params.logit_bias)\n",
-        new="    if params.logit_bias:\n"
-        "        _add_bias(z_GV, params.logit_bias)\n"
-        "    z_GV.nan_to_num_(neginf=-60.0)\n"
-        "    _ban(z_GV, [*_bad_word_ends(group), *_early_ends(group)])\n",
-        breaks="an id that is not allowed becomes possible",
-        killed_by=(_PROCESSOR_TESTS + "test_bias_does_not_lift_a_ban",),
-    ),
-    Mutant(
-        name="bias-behind-the-penalties",
-        path=_PROCESSORS,
-        old="    if params.logit_bias:\n"
-        "        _add_bias(z_GV, params.logit_bias)\n"
-        "    if _is_penalised(params):\n"
-        "        _penalise(z_GV, group)\n",
-        new="    if _is_penalised(params):\n"
-        "        _penalise(z_GV, group)\n"
-        "    if params.logit_bias:\n"
-        "        _add_bias(z_GV, params.logit_bias)\n",
-        breaks="the repetition penalty does not see the bias",
-        killed_by=(_PROCESSOR_TESTS + "test_the_bias_is_added_before_the_penalties",),
-    ),
-    Mutant(
-        name="min-tokens-counts-the-prompt",
-        path=_PROCESSORS,
-        old="if position - group.rules.prompt_len < group.rules.params.min_tokens:",
-        new="if position < group.rules.params.min_tokens:",
-        breaks="a long prompt may end at once in spite of min_tokens",
-        killed_by=(_PROCESSOR_TESTS + "test_min_tokens_counts_emitted_tokens_alone",),
-    ),
-    Mutant(
-        name="bad-word-begins-in-the-prompt",
-        path=_PROCESSORS,
-        old="is_emitted = start >= group.rules.prompt_len or not beginning",
-        new="is_emitted = start >= 0 or not beginning",
-        breaks="words that the prompt begins are banned, as vLLM does not",
-        killed_by=(_PROCESSOR_TESTS + "test_a_bad_word_may_not_begin_in_the_prompt",),
-    ),
-    Mutant(
         name="bans-of-another-row",
         path=_PROCESSORS,
         old="_process_group(z_NV[group.first : group.first + len(group.positions)], group)",
@@ -117,22 +54,6 @@ MUTANTS = (
         killed_by=(
             _PROPOSAL + "test_each_processor_gives_the_plain_ids_and_logprobs[3-bad words]",
         ),
-    ),
-    Mutant(
-        name="logprobs-over-the-padded-vocabulary",
-        path=_LOGPROBS,
-        old="found = _measure(_rows(logits[:, :vocab_size], asking),",
-        new="found = _measure(_rows(logits, asking),",
-        breaks="ids that do not exist take part in the probabilities",
-        killed_by=(_LOGPROB_TESTS + "test_a_padded_vocabulary_changes_no_probability",),
-    ),
-    Mutant(
-        name="logprobs-of-the-first-rows",
-        path=_LOGPROBS,
-        old="[tokens[i] for i in asking], asked)",
-        new="[tokens[i] for i, _ in enumerate(asking)], asked)",
-        breaks="a token is reported with the log-probability of another row's token",
-        killed_by=(_LOGPROB_TESTS + "test_a_row_among_forty_has_the_bits_that_it_has_alone[1000]",),
     ),
     Mutant(
         name="choices-from-the-rows-of-the-prompt",

@@ -19,63 +19,6 @@ MUTANTS = (
         killed_by=(_VERIFICATION_TESTS + "test_a_match_after_a_mismatch_is_not_accepted",),
     ),
     Mutant(
-        name="no-bonus-token",
-        path=_VERIFICATION,
-        old="tuple(choices[: num_accepted + 1])",
-        new="tuple(choices[: num_accepted + 1][: max(len(proposal), 1)])",
-        breaks="K tokens instead of K + 1 when all are accepted: K = 1 gives no speed-up",
-        killed_by=(
-            _VERIFICATION_TESTS + "test_every_match_is_accepted_and_the_bonus_token_follows",
-            _VERIFICATION_TESTS + "test_one_draft_and_full_acceptance_commit_two_tokens",
-        ),
-    ),
-    Mutant(
-        name="rejected-draft-emitted",
-        path=_VERIFICATION,
-        old="tuple(choices[: num_accepted + 1])",
-        new="tuple((*proposal, choices[-1])[: num_accepted + 1])",
-        breaks="the draft's wrong token is emitted instead of the target's choice",
-        killed_by=(
-            _VERIFICATION_TESTS + "test_the_first_mismatch_is_replaced_by_the_targets_choice",
-        ),
-    ),
-    Mutant(
-        name="next-token-counts-as-accepted",
-        path=_VERIFICATION,
-        old="return Verdict(num_accepted, ",
-        new="return Verdict(min(num_accepted + 1, len(proposal)), ",
-        breaks="the cache keeps the KV of a rejected token; acceptance looks better",
-        killed_by=(
-            _VERIFICATION_TESTS + "test_the_first_mismatch_is_replaced_by_the_targets_choice",
-        ),
-    ),
-    Mutant(
-        name="draft-compared-with-the-next-choice",
-        path=_VERIFICATION,
-        old="proposal[num_accepted] == choices[num_accepted]",
-        new="proposal[num_accepted] == choices[num_accepted + 1]",
-        breaks="a draft is compared with the choice behind it: nearly nothing is accepted",
-        killed_by=(
-            _VERIFICATION_TESTS + "test_every_match_is_accepted_and_the_bonus_token_follows",
-        ),
-    ),
-    Mutant(
-        name="last-draft-never-accepted",
-        path=_VERIFICATION,
-        old="while num_accepted < len(proposal) and",
-        new="while num_accepted < len(proposal) - 1 and",
-        breaks="the last drafted token is always thrown away: K = 1 accepts nothing",
-        killed_by=(_VERIFICATION_TESTS + "test_one_draft_and_full_acceptance_commit_two_tokens",),
-    ),
-    Mutant(
-        name="missing-choice-tolerated",
-        path=_VERIFICATION,
-        old="assert len(choices) == len(proposal) + 1",
-        new="assert len(choices) >= len(proposal)",
-        breaks="a pass that scores K positions instead of K + 1 goes unnoticed",
-        killed_by=(_VERIFICATION_TESTS + "test_a_missing_choice_is_our_mistake",),
-    ),
-    Mutant(
         name="tokens-behind-the-end-id-emitted",
         path=_REQUEST,
         old="return tokens[:count], FinishReason.STOP",

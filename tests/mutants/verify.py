@@ -135,26 +135,4 @@ MUTANTS = (
         breaks="a resumed request's replay is compared with tokens at other places",
         killed_by=(_AUDIT_TESTS + "test_what_an_earlier_attempt_emitted_is_compared_too",),
     ),
-    Mutant(
-        name="unequal-targets-share-a-cell",
-        path="specdec_core/scheduler/compatibility.py",
-        old="return one.fingerprint == other.fingerprint or not promises_bits",
-        new="return True",
-        breaks="a sequence moves to a target whose bits are others",
-        killed_by=(
-            "tests/pool/test_fingerprints.py::"
-            "test_an_unequal_target_is_kept_out_while_the_others_are_there",
-        ),
-    ),
-    Mutant(
-        name="sequence-not-pinned-to-its-fingerprint",
-        path="specdec_core/scheduler/results.py",
-        old="sequence.pinned_fingerprint = replica.info.fingerprint",
-        new="sequence.pinned_fingerprint = sequence.request.pinned_fingerprint",
-        breaks="a sequence that an exact target began goes on with other bits",
-        killed_by=(
-            "tests/pool/test_fingerprints.py::"
-            "test_a_sequence_with_unequal_targets_alone_ends_with_an_error_worth_a_retry",
-        ),
-    ),
 )

@@ -1,0 +1,149 @@
+"""Defects of the scheduler: leases, results, KV blocks, groups, the prefill limit."""
+
+from tests.mutants.mutant import Mutant
+
+_SCORE_TEST = (
+    "tests/pool/test_logprobs.py::test_those_of_a_prompt_come_whole_with_its_first_token[3]"
+)
+_TESTS = "tests/pool/test_prefill_limit.py::"
+
+MUTANTS = (
+    Mutant(
+        name="answer-not-compared-with-the-proposal",
+        path="specdec_core/scheduler/results.py",
+        old="        and (n == 0 or tokens[:n] == row.proposal[:n])\n",
+        new="",
+        breaks="a replica that answers for another proposal commits its tokens",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_a_row_that_cannot_be_run_ends_its_request_alone",
+        ),
+    ),
+    Mutant(
+        name="first-place-of-a-chunk-unscored",
+        path="specdec_core/scheduler/rows.py",
+        old="base_len = min(base_len, len(sequence.prompt_logprobs))",
+        new="pass",
+        breaks="where the chunks of a prompt meet, a log-probability is missing",
+        killed_by=(_SCORE_TEST,),
+    ),
+    Mutant(
+        name="unsettled-reservation",
+        path="specdec_core/scheduler/results.py",
+        old="        replica.settle(place, held_len, num_ids)\n",
+        new="",
+        breaks="blocks of rejected tokens stay reserved",
+        killed_by=(
+            "tests/pool/test_blocks.py::test_blocks_of_rejected_tokens_are_given_back_at_once",
+        ),
+    ),
+    Mutant(
+        name="a-failing-draft-ends-the-request",
+        path="specdec_core/scheduler/results.py",
+        old="        if replica.role is Role.DRAFT:\n"
+        "            sequence.is_draftable = False\n"
+        "            self._placement.leave(sequence, Role.DRAFT)\n"
+        "        elif answer.status",
+        new="        if answer.status",
+        breaks="an error of the draft model reaches the client",
+        killed_by=(
+            "tests/pool/test_drafting.py::test_a_draft_that_refuses_a_row_never_ends_the_request",
+        ),
+    ),
+    Mutant(
+        name="leased-sequence-drained",
+        path="specdec_core/scheduler/scheduler.py",
+        old="            if sequence.places[replica.role].row is None:\n"
+        "                self._placement.leave(sequence, replica.role)",
+        new="            self._placement.leave(sequence, replica.role)",
+        breaks="draining throws the answer of the running group away",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_a_draining_draft_gives_its_proposal_and_then_its_sequences",
+        ),
+    ),
+    Mutant(
+        name="sequences-die-with-their-replica",
+        path="specdec_core/scheduler/scheduler.py",
+        old="        self._placement.evacuate(replica)\n        self._fleet.remove(replica_id)",
+        new="        self._fleet.remove(replica_id)",
+        breaks="requests on a dead target never continue",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_sequences_of_a_dead_target_are_replayed_on_another",
+        ),
+    ),
+    Mutant(
+        name="slot-freed-before-the-lease-answers",
+        path="specdec_core/scheduler/commands.py",
+        old="        self._flush(lease.replica_id)\n",
+        new="",
+        breaks="a replica is sent more rows than its blocks hold: the frees come too late",
+        killed_by=(
+            "tests/pool/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
+        ),
+    ),
+    Mutant(
+        name="room-not-reserved",
+        path="specdec_core/scheduler/replicas.py",
+        old="        self.num_reserved_blocks += more\n        place.reserved_len = length\n",
+        new="",
+        breaks="rows of one group are promised the same free blocks",
+        killed_by=(
+            "tests/pool/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
+        ),
+    ),
+    Mutant(
+        name="sequence-leased-twice",
+        path="specdec_core/scheduler/batch_builder.py",
+        old="board.put_out(sequence.sequence_id, place.replica_id)\n            return\n",
+        new="board.put_out(sequence.sequence_id, place.replica_id)\n",
+        breaks="two groups advance one sequence at the same time",
+        killed_by=(
+            "tests/pool/test_background.py::test_it_never_makes_a_target_busy_while_a_client_is_being_drafted",
+        ),
+    ),
+    Mutant(
+        name="part-of-a-group-goes-behind-a-running-one",
+        path="specdec_core/scheduler/batch_builder.py",
+        old="        if replica.leases:\n            return False\n",
+        new="",
+        breaks="where passes are long, the parts of a group take turns for ever",
+        killed_by=(
+            "tests/pool/test_grouping.py::test_behind_a_running_group_only_a_full_one_is_sent",
+        ),
+    ),
+    Mutant(
+        name="answered-row-is-not-planned-again",
+        path="specdec_core/scheduler/results.py",
+        old="changed[sequence_id] = sequence",
+        new="",
+        breaks="a sequence stops for good after its first round",
+        killed_by=(
+            "tests/pool/test_grouping.py::test_a_drafted_member_joins_the_group_that_waited_for_it",
+        ),
+    ),
+    Mutant(
+        name="sequence-that-left-stays-on-the-board",
+        path="specdec_core/scheduler/replicas.py",
+        old="        self.board.forget(sequence.sequence_id)\n",
+        new="",
+        breaks="a group is formed with a sequence that has ended",
+        killed_by=(
+            "tests/pool/test_life.py::test_an_abort_at_any_status_tells_the_client_at_once_and_leaves_nothing",
+        ),
+    ),
+    Mutant(
+        name="long-chunks-that-are-checked",
+        path="specdec_core/scheduler/sequence.py",
+        old=" and self.resume_len <= len(self.ids)",
+        new="",
+        breaks="a pass checks twice as many ids as memory was planned for",
+        killed_by=(_TESTS + "test_what_a_client_brings_back_does_not_either",),
+    ),
+    Mutant(
+        name="short-prompts-overtake",
+        path="specdec_core/scheduler/ready_queue.py",
+        old="            most = 0\n",
+        new="",
+        breaks="a long prompt waits for as long as short ones come",
+        killed_by=(_TESTS + "test_nobody_overtakes_a_prompt_that_has_to_wait",),
+    ),
+)

@@ -1,0 +1,159 @@
+"""Defects of speculation: n-gram proposals, pipelining and the controller of K."""
+
+from tests.mutants.mutant import Mutant
+
+_OVERLAP_TESTS = "tests/pool/test_overlap.py::"
+_COSTS = "tests/pool/test_step_costs.py::"
+_LOOKING = "tests/pool/test_looking.py::"
+_CAUSES = "tests/pool/test_k_cause.py::"
+_SHARED = "tests/pool/test_shared_device.py::"
+_GOODPUT = "tests/pool/test_goodput.py::"
+_COPIED = "tests/pool/test_copy_belief.py::"
+
+MUTANTS = (
+    Mutant(
+        name="ngram-prefers-the-shorter-match",
+        path="specdec_core/speculation/ngram.py",
+        old="if match_len > best_len:",
+        new="if match_len >= best_len:",
+        breaks="an older occurrence is proposed instead of the latest",
+        killed_by=(
+            "tests/drafting/test_ngram.py::test_the_most_recent_of_equally_long_occurrences_wins",
+        ),
+    ),
+    Mutant(
+        name="ngram-copy-runs-off-the-end",
+        path="specdec_core/speculation/ngram.py",
+        old="        while len(copied) < num_tokens:",
+        new="        while False:",
+        breaks="a loop is proposed once round only: short proposals where long ones are right",
+        killed_by=("tests/drafting/test_ngram.py::test_a_loop_is_continued_beyond_the_end",),
+    ),
+    Mutant(
+        name="ngram-forgets-full-tables",
+        path="specdec_core/speculation/ngram.py",
+        old="            while end == _NONE and num_older > 0:\n",
+        new="            while False:\n",
+        breaks="a long text is searched in its last part alone: fewer tokens are proposed",
+        killed_by=(
+            "tests/drafting/test_ngram.py::test_a_long_list_that_grows_finds_what_a_search_finds",
+        ),
+    ),
+    Mutant(
+        name="ngram-walks-without-bound",
+        path="specdec_core/speculation/ngram.py",
+        old="for _ in range(_MAX_STEPS):",
+        new="for _ in range(len(ids)):",
+        breaks="a client's ids of one hash make every decision as long as its prompt",
+        killed_by=(
+            "tests/drafting/test_ngram.py::test_a_proposal_looks_at_few_places_whatever_the_ids",
+        ),
+    ),
+    Mutant(
+        name="halves-cost-half",
+        path="specdec_core/scheduler/pipelining.py",
+        old="return 2.0 * max(self._parts_s(num_live, True)) / num_live",
+        new="return max(self._parts_s(num_live, True)) / num_live",
+        breaks="sequences are split though a pass takes as long for half of them",
+        killed_by=(
+            _OVERLAP_TESTS + "test_it_is_near_the_better_of_always_and_never[both flat-32]",
+        ),
+    ),
+    Mutant(
+        name="times-beside-other-work-kept",
+        path="specdec_core/loading/profiler.py",
+        old="    if are_plausible(found):\n",
+        new="    if found:\n",
+        breaks="a first start on a busy machine fixes a batch of 8 for all later ones",
+        killed_by=("tests/models/test_timing.py::test_times_that_make_no_sense_are_not_kept",),
+    ),
+    Mutant(
+        name="times-of-a-busy-start-kept-for-good",
+        path="specdec_core/loading/profiler.py",
+        old="    if known is not None and not _are_quicker_now(model, role, known):\n",
+        new="    if known is not None:\n",
+        breaks="a first start beside work that never paused fixes its batch for all later ones",
+        killed_by=("tests/models/test_timing.py::test_times_from_a_busier_start_are_found_anew",),
+    ),
+    Mutant(
+        name="lookup-keeps-the-draft-out",
+        path="specdec_core/speculation/goodput.py",
+        old="            self._has_draft = True\n",
+        new="",
+        breaks="with both, the draft model is never asked, as some token always occurred before",
+        killed_by=(
+            _COPIED
+            + "test_a_draft_that_is_there_is_asked_rather_than_what_follows_one_equal_token",
+        ),
+    ),
+    Mutant(
+        name="every-outlier-is-the-machine",
+        path="specdec_core/speculation/step_costs.py",
+        old="        elif size.num_outliers == _NUM_IN_A_ROW:\n            size.begin(surprise)\n",
+        new="",
+        breaks="a size that became dearer is believed to cost what it did, and is run for ever",
+        killed_by=(_COSTS + "test_one_size_that_became_dearer_is_told_from_a_slow_machine[0.08]",),
+    ),
+    Mutant(
+        name="looks-cost-nothing",
+        path="specdec_core/speculation/exploration.py",
+        old="        self.credit -= _price(looked_at, best)\n",
+        new="",
+        breaks="every pass is run in a size that is only to be learnt",
+        killed_by=(_LOOKING + "test_looks_take_no_more_than_passes_have_earned",),
+    ),
+    Mutant(
+        name="a-look-may-take-any-time",
+        path="specdec_core/speculation/exploration.py",
+        old=" and _price(one, best) <= self.credit",
+        new="",
+        breaks="one look takes as long as a hundred passes",
+        killed_by=(_LOOKING + "test_a_look_that_takes_more_than_was_earned_waits",),
+    ),
+    Mutant(
+        name="looked-at-without-hope",
+        path="specdec_core/speculation/exploration.py",
+        old="one.hope > known and ",
+        new="",
+        breaks="sizes that cannot be the best are run again and again",
+        killed_by=(_LOOKING + "test_a_size_that_could_not_be_the_best_is_never_looked_at",),
+    ),
+    Mutant(
+        name="shrunk-for-room-without-a-word",
+        path="specdec_core/scheduler/batch_builder.py",
+        old="                plan.note(DraftLengthReason.ROOM)\n",
+        new="",
+        breaks="an operator looks for a K controller at fault where KV blocks are short",
+        killed_by=(_CAUSES + "test_a_target_without_blocks_for_a_proposal_is_why",),
+    ),
+    Mutant(
+        name="the-first-of-a-device-takes-all",
+        path="specdec_core/scheduler/replicas.py",
+        old="        if not self.leases:\n            return True\n",
+        new="",
+        breaks="of two targets on one accelerator the second runs when the first has nothing left",
+        killed_by=(
+            _SHARED + "test_who_has_nothing_of_a_full_device_is_sent_one",
+            _SHARED + "test_of_two_targets_on_one_device_none_starves[none]",
+            _SHARED + "test_of_two_targets_on_one_device_none_starves[draft_model]",
+        ),
+    ),
+    Mutant(
+        name="a-time-that-has-passed-is-woken-for",
+        path="specdec_core/scheduler/batch_builder.py",
+        old="                replica.wake_at = None\n",
+        new="",
+        breaks="the pool is asked again and again while a shared device is busy",
+        killed_by=(_SHARED + "test_no_time_to_wake_has_passed_while_a_device_is_busy",),
+    ),
+    Mutant(
+        name="a-lease-costs-its-steps-alone",
+        path="specdec_core/speculation/goodput.py",
+        old="self.draft.observe(sum(lengths), max(lengths), seconds)",
+        new="self.draft.observe(1, 1, seconds / max(lengths))",
+        breaks="few steps look dear and many cheap",
+        killed_by=(
+            _GOODPUT + "test_what_a_drafts_lease_takes_besides_its_steps_is_told_from_them",
+        ),
+    ),
+)
