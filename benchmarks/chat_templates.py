@@ -19,11 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from deployments.text.answers.choosing import choose
-from deployments.text.chat_forms import forms
-from deployments.text.chat_messages import checked_messages
-from deployments.text.chat_rendering import known_roles, render
+from deployments.text.chat_messages import TemplateInput, checked_messages
+from deployments.text.chat_rendering import forms, known_roles, render
 from deployments.text.chat_template import ChatTemplate, compile_template
-from deployments.text.template_input import TemplateInput
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 
 SPECIAL_TOKENS = {

@@ -29,8 +29,8 @@ from deployments.config.web import WebSettings
 from deployments.demo.drafts import Drafting, choose_drafting
 from deployments.observability.metrics.export_prometheus import MetricsCompat
 from deployments.text.answers.parser_names import AUTO, check_parser
+from deployments.text.chat_messages import MAX_TEMPLATE_SECONDS, SpecialTokensInText
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
-from deployments.text.template_input import MAX_TEMPLATE_SECONDS, SpecialTokensInText
 from specdec_core.config import (
     DType,
     KPolicyName,

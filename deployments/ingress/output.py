@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deployments.text.detokenizer import answer_detokenizer
-from deployments.text.stop_strings import StopStrings
+from deployments.text.detokenizer import StopStrings, answer_detokenizer
 from deployments.text.tokenizer import TextModel
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, RequestStats, TokenEvent

@@ -1,13 +1,73 @@
-"""Messages of a conversation, read from what clients send and replay."""
+"""Messages and tools of a conversation: from what clients send to what a chat template gets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from deployments.errors import WrongTypeError
-from deployments.text.json_text import read_json
+from deployments.text.json_text import checked_json, read_json
 from specdec_core.errors import InvalidRequestError
+
+
+def checked_tools(tools: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return OpenAI's list of functions, without null parameters. Raises InvalidRequestError."""
+    return [_checked_tool(tool, f"tools.{place}") for place, tool in enumerate(tools)]
+
+
+def _checked_tool(tool: Any, where: str) -> dict[str, Any]:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    is_named = isinstance(name, str) and name != ""
+    if not isinstance(function, dict) or not is_named or tool.get("type") != "function":
+        raise InvalidRequestError(f"{where}: only functions with a name are supported", param=where)
+    field = f"{where}.function.parameters"
+    if not isinstance(function.get("parameters"), dict | None):
+        raise WrongTypeError(f"{field} must be a JSON schema", param=field)
+    checked_json(tool, where)
+    if function.get("parameters", {}) is None:
+        function = {name: value for name, value in function.items() if name != "parameters"}
+    return {**tool, "function": function}
+
+
+Message = Mapping[str, Any]
+MAX_TEMPLATE_SECONDS = 2.0
+"""Default CPU time for rendering a request's own template, in seconds."""
+
+
+class SpecialTokensInText(StrEnum):
+    """Treatment of control tokens in the texts of a conversation."""
+
+    ALLOW = "allow"
+    """They are control tokens, as in vLLM and transformers."""
+    PLAIN = "plain"
+    """They are ordinary text."""
+    REFUSE = "refuse"
+    """The request is refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateInput:
+    """Everything that a chat template gets."""
+
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]] = ()
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    add_generation_prompt: bool = True
+    continues_final_message: bool = False
+
+    @property
+    def by_name(self) -> dict[str, Any]:
+        """Values by the names that templates use."""
+        return {
+            **self.variables,
+            "messages": self.messages,
+            "tools": list(self.tools) or None,
+            "add_generation_prompt": self.add_generation_prompt,
+        }
+
 
 _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """Names of an answer's reasoning, in the order in which transformers looks for it."""

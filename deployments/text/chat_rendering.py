@@ -2,20 +2,209 @@
 
 A template decides which roles and fields it shows, and silently drops the others. So each
 conversation is rendered twice: as it is, for the prompt, and with a mark in each text that must be
-shown. A text whose mark is not in the second rendering is missing in the first.
+shown. A text whose mark is not in the second rendering is missing in the first. Templates expect
+different forms of one conversation. Equal forms are tried until nothing is missing.
 """
 
 from __future__ import annotations
 
+import json
+import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from hashlib import blake2b
+from itertools import combinations
+from typing import Any
 
-from deployments.text.chat_forms import forms, system_for_developer
+from deployments.text.chat_messages import Message, TemplateInput
 from deployments.text.chat_template import ChatTemplate
-from deployments.text.template_input import Message, TemplateInput
-from deployments.text.template_marks import Marks
 from specdec_core.errors import InvalidRequestError
+
+_NUM_DIGITS = 6
+"""Digits of a mark after those that all marks of a conversation share."""
+
+
+class Marks:
+    """The marks of one conversation, each with the refusal if it is not shown.
+
+    A mark is a number that no text contains by chance. Templates copy digits as they are.
+    """
+
+    def __init__(self) -> None:
+        self._shared = str(secrets.randbelow(10**15) + 10**15)
+        self._refusals: list[InvalidRequestError] = []
+        self._end = ""
+
+    def put(self, given: TemplateInput) -> TemplateInput:
+        """Return the conversation with a mark in every text that must be shown."""
+        last = len(given.messages) - 1 if given.continues_final_message else None
+        messages = [
+            self._message(f"messages.{i}", message, is_continued=i == last)
+            for i, message in enumerate(given.messages)
+        ]
+        tools = [self._tool(f"tools.{i}", tool) for i, tool in enumerate(given.tools)]
+        variables = {
+            name: tools if tools and value == list(given.tools) else value
+            for name, value in given.variables.items()  # SmolLM3 takes tools as `xml_tools`
+        }
+        return replace(given, messages=messages, tools=tools, variables=variables)
+
+    def check(self, rendered: str, *, is_cut: bool) -> None:
+        """Raise InvalidRequestError for the first mark that is not in the text.
+
+        `is_cut`: the prompt ends with the last message.
+        """
+        if is_cut:
+            rendered = rendered[: rendered.rfind(self._end) + len(self._end)]
+        shown = {after[:_NUM_DIGITS] for after in rendered.split(self._shared)[1:]}
+        for number, refusal in enumerate(self._refusals):
+            if f"{number:0{_NUM_DIGITS}}" not in shown:
+                raise refusal
+
+    def _new(self, where: str, reason: str) -> str:
+        self._refusals.append(
+            InvalidRequestError(f"{where}: {reason}", param=where, code="unsupported_value")
+        )
+        return f"{self._shared}{len(self._refusals) - 1:0{_NUM_DIGITS}}"
+
+    def _message(self, where: str, message: Message, *, is_continued: bool) -> Message:
+        marked = dict(message)
+        content, role = message["content"] or "", message["role"]
+        if content.strip() or is_continued:
+            marked["content"] = self._text(f"{where}.content", role, content)
+        if message.get("tool_calls"):
+            calls = enumerate(message["tool_calls"])
+            marked["tool_calls"] = [self._call(f"{where}.tool_calls.{i}", c) for i, c in calls]
+        return marked
+
+    def _text(self, where: str, role: str, content: str) -> str:
+        """Mark both ends. An answer may begin with reasoning that is dropped: mark only its end."""
+        reason = (
+            "the model's chat template does not show the text of this message of role "
+            f"{role!r:.40}: give it another role or place, or leave it out"
+        )
+        start = "" if role == "assistant" else self._new(where, reason)
+        self._end = self._new(where, reason)
+        return start + content + self._end
+
+    def _call(self, where: str, call: Mapping[str, Any]) -> dict[str, Any]:
+        reason = "the model's chat template does not show this call: leave it out"
+        name = call["function"]["name"] + self._new(where, reason)
+        mark = self._new(where, reason)
+        given = call["function"]["arguments"]
+        arguments = given + mark if isinstance(given, str) else {**given, f"a{mark}": mark}
+        return {**call, "function": {**call["function"], "name": name, "arguments": arguments}}
+
+    def _tool(self, where: str, tool: Mapping[str, Any]) -> dict[str, Any]:
+        mark = self._new(where, "the model's chat template knows none: leave tools out")
+        function = tool["function"]
+        return {**tool, "function": {**function, "name": function["name"] + mark}}
+
+
+_REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking")
+
+
+def forms(messages: list[Message]) -> Iterator[list[Message]]:
+    """Yield the conversation as it is, then with one change, with two and with three."""
+    tried: list[list[Message]] = []
+    for size in range(4):
+        for changes in combinations(_CHANGES, size):
+            form = reduce(lambda form, change: change(form), changes, messages)
+            if form not in tried:
+                tried.append(form)
+                yield form
+
+
+def system_for_developer(messages: list[Message]) -> list[Message]:
+    """Turn a developer's messages into system messages."""
+    return [{**m, "role": "system"} if m["role"] == "developer" else m for m in messages]
+
+
+def _null_content(messages: list[Message]) -> list[Message]:
+    """Give an answer that only calls tools null content. DeepSeek's templates look for it."""
+    return [
+        {**m, "content": None} if m.get("tool_calls") and not m["content"] else m for m in messages
+    ]
+
+
+def _text_arguments(messages: list[Message]) -> list[Message]:
+    """Give the arguments of calls as JSON. DeepSeek's and Functionary's templates print them so."""
+    return _with_calls(messages, _with_text_arguments)
+
+
+def _with_text_arguments(call: Message) -> Message:
+    function = call["function"]
+    arguments = json.dumps(function["arguments"], ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _short_ids(messages: list[Message]) -> list[Message]:
+    """Give calls IDs of nine letters and digits. Mistral's templates refuse all others."""
+    shortened = _with_calls(messages, lambda call: _with_short(call, "id"))
+    return [_with_short(message, "tool_call_id") for message in shortened]
+
+
+def _with_short(holder: Message, name: str) -> Message:
+    call_id = holder.get(name)
+    if not isinstance(call_id, str) or (len(call_id) == 9 and call_id.isalnum()):
+        return holder
+    return {**holder, name: blake2b(call_id.encode(), digest_size=8).hexdigest()[:9]}
+
+
+def _with_calls(messages: list[Message], change: Callable[[Message], Message]) -> list[Message]:
+    """Return the messages with each of their calls changed."""
+    return [
+        {**m, "tool_calls": list(map(change, m["tool_calls"]))} if m.get("tool_calls") else m
+        for m in messages
+    ]
+
+
+def _one_part_each(messages: list[Message]) -> list[Message]:
+    """Give the text and each call of an answer a message of its own, and each call its results.
+
+    Some templates show only one part of an answer, such as its first call.
+    """
+    split: list[Message] = []
+    for message, results in _with_results(messages):
+        calls = message.get("tool_calls", [])
+        if message["content"] or not calls:
+            split.append({name: part for name, part in message.items() if name != "tool_calls"})
+        for call in calls:
+            split.append({"role": message["role"], "content": "", "tool_calls": [call]})
+            own = [r for r in results if r.get("tool_call_id") == call.get("id")]
+            split += own
+            results = [r for r in results if r not in own]
+        split += results
+    return split
+
+
+def _with_results(messages: list[Message]) -> list[tuple[Message, list[Message]]]:
+    """Return each message with the results of tools that follow it."""
+    turns: list[tuple[Message, list[Message]]] = []
+    for message in messages:
+        if message["role"] == "tool" and turns:
+            turns[-1][1].append(message)
+        else:
+            turns.append((message, []))
+    return turns
+
+
+def _without_reasoning(messages: list[Message]) -> list[Message]:
+    """Leave reasoning out. gpt-oss's template refuses it next to text and calls."""
+    return [{k: v for k, v in m.items() if k not in _REASONING_FIELDS} for m in messages]
+
+
+_CHANGES: tuple[Callable[[list[Message]], list[Message]], ...] = (
+    system_for_developer,
+    _short_ids,
+    _one_part_each,
+    _null_content,
+    _text_arguments,
+    _without_reasoning,
+)
+
 
 _FORMS_S = 2.0
 """CPU seconds after which no further form of a conversation is tried."""

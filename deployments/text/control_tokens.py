@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from deployments.text.chat_messages import Message, SpecialTokensInText
 from deployments.text.chat_template import ChatOptions, ChatTemplate
-from deployments.text.template_input import Message, SpecialTokensInText
 from specdec_core.errors import InvalidRequestError
 
 _OPEN, _CLOSE = "\U000f0000", "\U000f0001"

@@ -1,11 +1,151 @@
-"""Text of token IDs as they arrive: characters are never split, stop strings never leak."""
+"""Text of token IDs as they arrive: characters are never split, stop strings never leak.
+
+A token may hold a part of a character, so its bytes are kept. Stop strings are found across
+tokens, special tokens included, whether these are shown or not.
+"""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Container, Sequence
+import json
+import re
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
+
+
+class StopStrings:
+    """Cuts text at the first stop string and holds back what may be the beginning of one.
+
+    Hidden text, such as that of a special token, takes part in the search and is not shown.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = tuple(stops)
+        self._held = ""
+        self._hidden: list[tuple[int, int]] = []
+        """Start and end of the hidden parts of the held text."""
+        self._num_exempt = 0
+        self.found: str | None = None
+
+    def add(self, text: str, *, is_exempt: bool = False, is_hidden: bool = False) -> str:
+        """Return the text that may be shown now. Nothing more once `found` is set.
+
+        A stop string that ends in exempt text is text like any other.
+        """
+        if self.found is not None:
+            return ""
+        if not self._stops:
+            return "" if is_hidden else text
+        if is_hidden:
+            self._hidden.append((len(self._held), len(self._held) + len(text)))
+        self._held += text
+        if is_exempt:
+            self._num_exempt = len(self._held)
+        starts = {stop: self._held.find(stop, self._earliest(stop)) for stop in self._stops}
+        hits = [(start, stop) for stop, start in starts.items() if start >= 0]
+        if hits:
+            start, self.found = min(hits)
+            return self._take(start)
+        return self._take(len(self._held) - self._num_suspicious())
+
+    def flush(self) -> str:
+        """Return what was held back, when no stop string came of it."""
+        return self._take(len(self._held)) if self.found is None else ""
+
+    def _take(self, count: int) -> str:
+        """Remove `count` characters from the held text; return those that are shown."""
+        taken, shown, place = self._held[:count], "", 0
+        for start, end in self._hidden:
+            shown += taken[place:start]
+            place = end
+        shown += taken[place:]
+        self._held = self._held[count:]
+        self._hidden = [(max(0, start - count), end - count) for start, end in self._hidden]
+        self._hidden = [span for span in self._hidden if span[1] > 0]
+        self._num_exempt = max(0, self._num_exempt - count)
+        return shown
+
+    def _earliest(self, stop: str) -> int:
+        """Where `stop` may begin, so that it ends after what is exempt."""
+        return max(0, self._num_exempt - len(stop) + 1)
+
+    def _num_suspicious(self) -> int:
+        """Length of the longest end of the held text that begins a stop string."""
+        longest = max((len(stop) - 1 for stop in self._stops), default=0)
+        for length in range(min(longest, len(self._held)), 0, -1):
+            if any(stop.startswith(self._held[-length:]) for stop in self._stops):
+                return length
+        return 0
+
+
+_BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
+
+
+class Vocabulary(Protocol):
+    """The part of `tokenizers.Tokenizer` that is used."""
+
+    @property
+    def decoder(self) -> Any:
+        """None, or an object that describes itself as JSON when it is pickled."""
+        ...
+
+    def id_to_token(self, id: int) -> str | None: ...
+
+
+def token_bytes_of(vocabulary: Vocabulary) -> Callable[[int], bytes]:
+    """Return a function from ID to bytes. An ID that the tokenizer does not know has none."""
+    decoder = vocabulary.decoder
+    steps = list(_flat(json.loads(decoder.__getstate__()))) if decoder is not None else []
+    names = {step["type"] for step in steps}
+    spaces = [space for step in steps for space in _space(step)]
+
+    def token_bytes(token_id: int) -> bytes:
+        piece = vocabulary.id_to_token(token_id) or ""
+        if "ByteLevel" in names:
+            return _from_letters(piece)
+        byte = _BYTE_TOKEN.fullmatch(piece)
+        if byte is not None and "ByteFallback" in names:
+            return bytes([int(byte[1], base=16)])
+        for letter in spaces:
+            piece = piece.replace(letter, " ")
+        return piece.encode()
+
+    return token_bytes
+
+
+def _flat(decoder: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    if decoder["type"] != "Sequence":
+        yield decoder
+    for inner in decoder.get("decoders", ()):
+        yield from _flat(inner)
+
+
+def _space(step: Mapping[str, Any]) -> Iterator[str]:
+    """The letter that a decoder turns into a space, if it does."""
+    if step["type"] == "Metaspace":
+        yield step["replacement"]
+    if step["type"] == "Replace" and step["content"] == " " and "String" in step["pattern"]:
+        yield step["pattern"]["String"]
+
+
+def _letters() -> dict[str, int]:
+    """GPT-2's alphabet: a visible letter for every byte."""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in visible]
+    letters = {chr(byte): byte for byte in visible}
+    return letters | {chr(0x100 + place): byte for place, byte in enumerate(others)}
+
+
+_LETTERS = _letters()
+
+
+def _from_letters(piece: str) -> bytes:
+    """Return a piece's bytes as the decoder does. A piece with any other letter is its own text."""
+    if all(letter in _LETTERS for letter in piece):
+        return bytes(_LETTERS[letter] for letter in piece)
+    return piece.encode()
+
 
 _INCOMPLETE = "\ufffd"
 """Character that a decoder writes for bytes that are not a whole character yet."""

@@ -19,14 +19,14 @@ from deployments.errors import ContextLengthError
 from deployments.text.answers.choosing import ChosenFormats, choose
 from deployments.text.answers.parser_names import AUTO
 from deployments.text.answers.reading import Answers
+from deployments.text.chat_messages import MAX_TEMPLATE_SECONDS, SpecialTokensInText, TemplateInput
 from deployments.text.chat_rendering import render
 from deployments.text.chat_template import ChatOptions, ChatTemplate
 from deployments.text.control_tokens import ControlTokens, control_token_ids
+from deployments.text.detokenizer import Vocabulary, token_bytes_of
 from deployments.text.sampling_fields import SamplingFields
 from deployments.text.template_files import read_template
-from deployments.text.template_input import MAX_TEMPLATE_SECONDS, SpecialTokensInText, TemplateInput
 from deployments.text.template_process import render_apart
-from deployments.text.token_bytes import Vocabulary, token_bytes_of
 from deployments.validation_errors import describe_errors
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.loading.files import local_folder

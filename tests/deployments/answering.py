@@ -18,7 +18,7 @@ from deployments.text.answers.formats import AnswerFormat
 from deployments.text.answers.reading import Answers
 from deployments.text.answers.reasoning_formats import REASONING_FORMATS
 from deployments.text.chat_template import compile_template
-from deployments.text.token_bytes import token_bytes_of
+from deployments.text.detokenizer import token_bytes_of
 from deployments.text.tokenizer import TextModel
 from specdec_core.request import Request, TokenEvent
 from tests.deployments.ingress.test_client_resume import ScriptedPool, service_of

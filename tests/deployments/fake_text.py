@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deployments.text.chat_template import compile_template
-from deployments.text.token_bytes import token_bytes_of
+from deployments.text.detokenizer import token_bytes_of
 from deployments.text.tokenizer import TextModel
 from tests.deployments.fake_replica import VOCAB_SIZE
 

@@ -36,7 +36,7 @@ MUTANTS = (
     ),
     Mutant(
         name="content-beside-reasoning-is-empty",
-        path="deployments/api/http/response_choice.py",
+        path="deployments/api/http/responses.py",
         old="(bool(found.calls) or self.answer.has_reasoned)",
         new="bool(found.calls)",
         breaks="an answer that ends in its reasoning seems to be an empty one",

@@ -9,7 +9,7 @@ _TOKENS = "tests/deployments/text/test_control_tokens.py::"
 MUTANTS = (
     Mutant(
         name="dropped-messages-pass",
-        path="deployments/text/template_marks.py",
+        path="deployments/text/chat_rendering.py",
         old="                raise refusal",
         new="                pass",
         breaks="an instruction that the template does not show is lost",

@@ -138,7 +138,7 @@ MUTANTS = (
     ),
     Mutant(
         name="echo-told-again",
-        path="deployments/api/http/response_choice.py",
+        path="deployments/api/http/responses.py",
         old='return "" if self.generation.request.resume_token_ids else self.echo.text',
         new="return self.echo.text",
         breaks="a resumed stream repeats the prompt",

@@ -7,10 +7,9 @@ from typing import Any
 from deployments.errors import WrongTypeError
 from deployments.ingress.answer import AnswerOptions
 from deployments.text.answers.asking import CallsAsked
-from deployments.text.chat_messages import checked_messages
+from deployments.text.chat_messages import checked_messages, checked_tools
 from deployments.text.chat_template import ChatOptions, template_variables
 from deployments.text.json_text import read_json
-from deployments.text.tool_calls import checked_tools
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError
 

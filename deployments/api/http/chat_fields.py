@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from deployments.text.chat_messages import checked_tools
 from deployments.text.chat_template import ChatOptions, template_variables
-from deployments.text.tool_calls import checked_tools
 
 
 class ChatFields(BaseModel):

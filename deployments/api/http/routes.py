@@ -13,17 +13,23 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from deployments.api.http import response_writer
+from deployments.api.http import event_stream as response_writer
 from deployments.api.http.chat_fields import ChatFields
 from deployments.api.http.completion_prompts import checked_prompts
 from deployments.api.http.errors import error_response, log_unexpected
 from deployments.api.http.event_stream import EventStream
 from deployments.api.http.logprob_json import Echo
-from deployments.api.http.middleware import HeadAsGet, RequestLines, WebGuard, traced
+from deployments.api.http.middleware import (
+    BODY_TIMEOUT_S,
+    BodyCoding,
+    BodyLimit,
+    HeadAsGet,
+    RequestLines,
+    WebGuard,
+    traced,
+)
 from deployments.api.http.openapi import STATUS, answers, body_of, path_parameter, refusals
-from deployments.api.http.request_body import BODY_TIMEOUT_S, BodyCoding, BodyLimit
-from deployments.api.http.response_choice import Choice
-from deployments.api.http.responses import CHAT, COMPLETION, Shape, with_warnings
+from deployments.api.http.responses import CHAT, COMPLETION, Choice, Shape, with_warnings
 from deployments.api.http.responses import Response as Answer
 from deployments.api.http.schemas import (
     BodyType,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from deployments.observability import closing
+from deployments.observability import process as closing
 from deployments.observability.exporters import Signal, exporter_kinds
 from deployments.observability.metrics.export_otlp import OtlpMetrics, interval_s
 from deployments.observability.metrics.export_ray import PERIOD_S as RAY_PERIOD_S
@@ -19,8 +19,7 @@ from deployments.observability.metrics.log_line import log_lines
 from deployments.observability.metrics.rates import between
 from deployments.observability.metrics.registry import APPLICATION, CELL, MODEL_NAME
 from deployments.observability.metrics.status_totals import of_cells
-from deployments.observability.process import ProcessName
-from deployments.observability.resource import resource_of
+from deployments.observability.process import ProcessName, resource_of
 from specdec.v1 import generation_pb2 as pb
 
 logger = logging.getLogger(__name__)

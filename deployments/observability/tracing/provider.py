@@ -10,10 +10,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Tracer
 
-from deployments.observability import closing
+from deployments.observability import process as closing
 from deployments.observability.exporters import Signal, check_exporters, exporter_kinds
-from deployments.observability.process import ProcessName
-from deployments.observability.resource import SERVICE, resource_of
+from deployments.observability.process import SERVICE, ProcessName, resource_of
 from deployments.version import package_version
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from deployments.api.http import response_writer
+from deployments.api.http import event_stream as response_writer
 from deployments.api.http.logprob_json import Echo
-from deployments.api.http.response_choice import Choice
-from deployments.api.http.responses import COMPLETION, Response
+from deployments.api.http.responses import COMPLETION, Choice, Response
 from deployments.config.service import SpecMetrics
 from deployments.ingress.generation_request import GenerationRequest
 from deployments.ingress.lanes import Lanes

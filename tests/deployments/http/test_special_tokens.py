@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from deployments.api.http.routes import build_http_app
 from deployments.config.service import SpecMetrics
 from deployments.ingress.auth import Access
-from deployments.text.template_input import SpecialTokensInText
+from deployments.text.chat_messages import SpecialTokensInText
 from deployments.text.tokenizer import TextModel
 from tests.deployments.ingress.test_client_resume import ScriptedPool, service_of
 from tests.deployments.ingress.test_grpc_text import FORGED, guarded

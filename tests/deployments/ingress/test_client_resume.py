@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from deployments.api.http.response_choice import Choice
-from deployments.api.http.responses import CHAT, Response
+from deployments.api.http.responses import CHAT, Choice, Response
 from deployments.config.service import SpecMetrics
 from deployments.errors import FingerprintError
 from deployments.ingress.answer import AnswerOptions

@@ -12,9 +12,9 @@ import pytest
 from deployments.api.grpc.service import GrpcApi
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
+from deployments.text.chat_messages import SpecialTokensInText
 from deployments.text.chat_template import compile_template
 from deployments.text.control_tokens import ControlTokens, control_token_ids
-from deployments.text.template_input import SpecialTokensInText
 from deployments.text.tokenizer import TextModel
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.request import Request

@@ -17,8 +17,7 @@ from deployments.names import Part
 from deployments.observability.exporters import Signal, exporter_kinds
 from deployments.observability.metrics.export_otlp import OtlpMetrics, interval_s
 from deployments.observability.metrics.registry import METRICS
-from deployments.observability.process import ProcessName
-from deployments.observability.resource import resource_of
+from deployments.observability.process import ProcessName, resource_of
 from tests.deployments.metrics.status import full_status
 
 

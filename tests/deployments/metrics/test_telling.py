@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.sdk.metrics import export as otel
 
 from deployments.names import Part
-from deployments.observability import closing
+from deployments.observability import process as closing
 from deployments.observability.exporters import Signal
 from deployments.observability.metrics import exporting as telling
 from deployments.observability.metrics.exporting import MetricsExporting

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from deployments.names import Part
-from deployments.observability import closing
+from deployments.observability import process as closing
 from deployments.observability.process import ProcessName
 from deployments.observability.tracing import provider as tracing
 from deployments.observability.tracing import serve_spans

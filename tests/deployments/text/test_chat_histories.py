@@ -13,11 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.chat_templates import theirs
-from deployments.text.chat_forms import forms
-from deployments.text.chat_messages import checked_messages
-from deployments.text.chat_rendering import known_roles, render
+from deployments.text.chat_messages import TemplateInput, checked_messages
+from deployments.text.chat_rendering import forms, known_roles, render
 from deployments.text.chat_template import ChatTemplate
-from deployments.text.template_input import TemplateInput
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.text.stand_ins import STAND_INS, VARIABLES
 

@@ -21,9 +21,9 @@ from tokenizers import (
 )
 from transformers import PreTrainedTokenizerFast
 
+from deployments.text.chat_messages import SpecialTokensInText
 from deployments.text.chat_template import ChatOptions, compile_template
 from deployments.text.control_tokens import ControlTokens, control_token_ids
-from deployments.text.template_input import SpecialTokensInText
 from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.errors import InvalidRequestError
 from tests.service.tiny_folder import save_tokenizer

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.text.chat_template import ChatOptions, compile_template
-from deployments.text.detokenizer import IncrementalDetokenizer
-from deployments.text.stop_strings import StopStrings
+from deployments.text.detokenizer import IncrementalDetokenizer, StopStrings
 from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.loading.loader import load_model

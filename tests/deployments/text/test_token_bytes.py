@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
-from deployments.text.token_bytes import token_bytes_of
+from deployments.text.detokenizer import token_bytes_of
 
 TEXTS = st.text(st.sampled_from("abc Ġé日🙂\n"), max_size=12)
 
