@@ -1,9 +1,16 @@
-"""Sampling parameters of a request: one frozen record, checked once."""
+"""Sampling parameters of a request: one frozen record, whose fields are declared once.
+
+HTTP, gRPC, the wire, the command line and docs/api.md read the declarations in SAMPLING_FIELDS. A
+new parameter needs a field here and a field of the same name in generation.proto. An entry of
+LOGIT_PROCESSORS samples by it (specdec_core/sampling/logit_processors.py).
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any, NamedTuple, get_type_hints
 
 from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.grammar import GrammarSpec
@@ -12,81 +19,228 @@ MAX_SEED = 2**63 - 1
 MAX_TOP_K = 2**31 - 1
 MAX_BIAS = 100.0
 MAX_LOGPROBS = 20
-LEAST_REPETITION, MOST_REPETITION = 0.01, 100.0
+MIN_REPETITION, MAX_REPETITION = 0.01, 100.0
 """Limits of the repetition penalty. Beyond them a logit may become infinite, or all of them 0, in
 float32."""
 
-_RANGES: dict[str, tuple[float, float, str]] = {
-    "temperature": (0.0, 100.0, "in 0..100"),
-    "top_k": (0, MAX_TOP_K, f"in 0 (off)..{MAX_TOP_K}"),
-    "top_p": (math.ulp(0.0), 1.0, "in (0, 1]"),
-    "min_p": (0.0, 1.0, "in 0..1"),
-    "seed": (0, MAX_SEED, f"in 0..{MAX_SEED}"),
-    "max_tokens": (1, math.inf, "at least 1"),
-    "presence_penalty": (-2.0, 2.0, "in -2..2"),
-    "frequency_penalty": (-2.0, 2.0, "in -2..2"),
-    "repetition_penalty": (
-        LEAST_REPETITION,
-        MOST_REPETITION,
-        f"in {LEAST_REPETITION:g}..{MOST_REPETITION:g}",
-    ),
-}
+
+class Limits(NamedTuple):
+    """Limits of a number, both included."""
+
+    low: float
+    high: float
+    text: str
+    """The limits in errors and docs, such as `in 0..100`."""
+
+
+class Effect(Enum):
+    """Effect of a parameter on logits, unless it has its default."""
+
+    NONE = "none"
+    LOGITS = "logits"
+    """A logit processor uses it."""
+    HISTORY = "history"
+    """A logit processor uses it, and the IDs before the position as well."""
+
+
+class SamplingField(NamedTuple):
+    """Declaration of one field of SamplingParams."""
+
+    name: str
+    type: Any
+    """Annotated type, such as `float` or `int | None`."""
+    default: Any
+    help: str
+    limits: Limits | None
+    """Limits of the number, if it has limits of its own."""
+    proto_name: str
+    """Name in generation.proto. Errors about the limits use it too."""
+    flag: str | None
+    """Flag of the command line, such as `--top-p`."""
+    generation_config_key: str | None
+    """Key in a model's generation_config.json that sets the default of requests."""
+    effect: Effect
+
+
+def _about(
+    help: str,
+    limits: Limits | None = None,
+    *,
+    proto_name: str | None = None,
+    has_flag: bool = False,
+    generation_config_key: str | None = None,
+    effect: Effect = Effect.NONE,
+) -> dict[str, Any]:
+    """Return metadata of a dataclass field: its part of SamplingField."""
+    return {
+        "help": help,
+        "limits": limits,
+        "proto_name": proto_name,
+        "has_flag": has_flag,
+        "generation_config_key": generation_config_key,
+        "effect": effect,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """Rules for sampling the tokens of one request, and for its end."""
 
-    temperature: float = 1.0
-    """0 is greedy: the limit of T -> 0, where the noise is dropped."""
-    top_k: int = 0
-    """Keep the k most probable IDs; 0 keeps all."""
-    top_p: float = 1.0
-    """Keep the smallest set of most probable IDs whose mass reaches p."""
-    min_p: float = 0.0
-    """Keep ids at least min_p times as probable as the most probable one."""
-    seed: int = 0
-    """Seed of the coupled noise. The edge draws one for requests without a seed."""
-    presence_penalty: float = 0.0
-    """Subtracted from the logits of IDs that were emitted already; -2..2, as in OpenAI's API."""
-    frequency_penalty: float = 0.0
-    """Subtracted once per time that an ID was emitted; -2..2."""
-    repetition_penalty: float = 1.0
-    """Divides positive and multiplies negative logits of ids in the prompt or the output."""
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    """(ID, bias) pairs, added to the logits."""
-    min_tokens: int = 0
-    """Minimum emitted tokens before an ID that ends the request may be chosen."""
-    allowed_token_ids: tuple[int, ...] = ()
-    """Only these IDs may be chosen; empty allows all."""
-    bad_words: tuple[tuple[int, ...], ...] = ()
-    """Token sequences that must not appear in the output. The last ID of each is banned wherever
-    the IDs before it have just been emitted."""
-    grammar: GrammarSpec | None = None
-    """Grammar of the output, applied at every position. The model's end IDs are allowed only where
-    the output may end."""
-    num_logprobs: int | None = None
-    """Number of most probable IDs to report with each token, in addition to its own
-    log-probability. None reports none. The values are log_softmax of the raw logits."""
-    num_prompt_logprobs: int | None = None
-    """Number of most probable IDs to report with every prompt token but the first, which has no
-    predecessor."""
-    max_tokens: int = 16
-    """Maximum tokens to emit."""
-    stop_token_ids: tuple[int, ...] = ()
-    """IDs that end the request; the ID itself is emitted. The model's own end IDs are added."""
-    ignore_eos: bool = False
-    """Do not stop at the model's own end ids."""
+    temperature: float = field(
+        default=1.0,
+        metadata=_about(
+            "Sampling temperature. 0 is greedy: the most probable token always wins.",
+            Limits(0.0, 100.0, "in 0..100"),
+            has_flag=True,
+            generation_config_key="temperature",
+        ),
+    )
+    top_k: int = field(
+        default=0,
+        metadata=_about(
+            "Keep the k most probable tokens. 0 keeps all.",
+            Limits(0, MAX_TOP_K, f"in 0 (off)..{MAX_TOP_K}"),
+            has_flag=True,
+            generation_config_key="top_k",
+        ),
+    )
+    top_p: float = field(
+        default=1.0,
+        metadata=_about(
+            "Keep the smallest set of most probable tokens whose probabilities sum to at least p.",
+            Limits(math.ulp(0.0), 1.0, "in (0, 1]"),
+            has_flag=True,
+            generation_config_key="top_p",
+        ),
+    )
+    min_p: float = field(
+        default=0.0,
+        metadata=_about(
+            "Keep tokens at least min_p times as probable as the most probable token.",
+            Limits(0.0, 1.0, "in 0..1"),
+            has_flag=True,
+            generation_config_key="min_p",
+        ),
+    )
+    seed: int = field(
+        default=0,
+        metadata=_about(
+            "Seed of the sampling noise. The same seed gives the same tokens.",
+            Limits(0, MAX_SEED, f"in 0..{MAX_SEED}"),
+            has_flag=True,
+        ),
+    )
+    max_tokens: int = field(
+        default=16,
+        metadata=_about(
+            "Maximum tokens of an output.",
+            Limits(1, math.inf, "at least 1"),
+            has_flag=True,
+            generation_config_key="max_new_tokens",
+        ),
+    )
+    presence_penalty: float = field(
+        default=0.0,
+        metadata=_about(
+            "Subtracted from the logits of tokens that are in the output already.",
+            Limits(-2.0, 2.0, "in -2..2"),
+            has_flag=True,
+            effect=Effect.HISTORY,
+        ),
+    )
+    frequency_penalty: float = field(
+        default=0.0,
+        metadata=_about(
+            "Subtracted from the logit of a token once per occurrence in the output.",
+            Limits(-2.0, 2.0, "in -2..2"),
+            has_flag=True,
+            effect=Effect.HISTORY,
+        ),
+    )
+    repetition_penalty: float = field(
+        default=1.0,
+        metadata=_about(
+            "Divides positive and multiplies negative logits of tokens in the prompt or output.",
+            Limits(MIN_REPETITION, MAX_REPETITION, f"in {MIN_REPETITION:g}..{MAX_REPETITION:g}"),
+            has_flag=True,
+            generation_config_key="repetition_penalty",
+            effect=Effect.HISTORY,
+        ),
+    )
+    logit_bias: tuple[tuple[int, float], ...] = field(
+        default=(),
+        metadata=_about(
+            "Numbers added to the logits of token IDs, each in -100..100.", effect=Effect.LOGITS
+        ),
+    )
+    min_tokens: int = field(
+        default=0,
+        metadata=_about(
+            "Minimum tokens of an output, at most max_tokens. No token ends the output before.",
+            has_flag=True,
+            effect=Effect.LOGITS,
+        ),
+    )
+    allowed_token_ids: tuple[int, ...] = field(
+        default=(),
+        metadata=_about(
+            "Only these token IDs may be chosen. Empty allows all.", effect=Effect.LOGITS
+        ),
+    )
+    bad_words: tuple[tuple[int, ...], ...] = field(
+        default=(),
+        metadata=_about(
+            "Token sequences that must not appear in the output. "
+            "The last ID of each is banned wherever the IDs before it have just been emitted.",
+            proto_name="bad_word_ids",
+            effect=Effect.HISTORY,
+        ),
+    )
+    grammar: GrammarSpec | None = field(
+        default=None,
+        metadata=_about(
+            "Grammar of the output, applied at every position. "
+            "The model's end IDs are allowed only where the output may end.",
+            proto_name="structured_output",
+            effect=Effect.HISTORY,
+        ),
+    )
+    num_logprobs: int | None = field(
+        default=None,
+        metadata=_about(
+            "Most probable tokens whose log-probabilities are reported beside each token's own. "
+            "The values are those of the model, before all other parameters apply.",
+            Limits(0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}"),
+            proto_name="logprobs",
+            has_flag=True,
+        ),
+    )
+    num_prompt_logprobs: int | None = field(
+        default=None,
+        metadata=_about(
+            "Same as logprobs, for every prompt token but the first, which has no predecessor.",
+            Limits(0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}"),
+            proto_name="prompt_logprobs",
+        ),
+    )
+    stop_token_ids: tuple[int, ...] = field(
+        default=(),
+        metadata=_about(
+            "Token IDs that end the output, in addition to the model's own. The output has the ID."
+        ),
+    )
+    ignore_eos: bool = field(
+        default=False,
+        metadata=_about("Do not end the output at the model's own end tokens.", has_flag=True),
+    )
 
     def __post_init__(self) -> None:
-        for name, (low, high, wording) in _RANGES.items():
-            check_range(name, getattr(self, name), low, high, wording)
+        for name, shown_name, (low, high, text) in _LIMITED:
+            value = getattr(self, name)
+            if value is not None:
+                check_range(shown_name, value, low, high, text)
         limit = self.max_tokens
         check_range("min_tokens", self.min_tokens, 0, limit, f"in 0..max_tokens={limit}")
-        for name in ("logprobs", "prompt_logprobs"):
-            count = getattr(self, f"num_{name}")
-            if count is not None:
-                check_range(name, count, 0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}")
         self._check_bias()
         for name in ("stop_token_ids", "allowed_token_ids"):
             wrong = next((i for i in getattr(self, name) if i < 0), None)
@@ -119,3 +273,29 @@ class SamplingParams:
     @property
     def is_greedy(self) -> bool:
         return self.temperature == 0.0
+
+
+def _fields() -> tuple[SamplingField, ...]:
+    types = get_type_hints(SamplingParams)
+    found = []
+    for one in fields(SamplingParams):
+        proto_name = one.metadata["proto_name"] or one.name
+        found.append(
+            SamplingField(
+                name=one.name,
+                type=types[one.name],
+                default=one.default,
+                help=one.metadata["help"],
+                limits=one.metadata["limits"],
+                proto_name=proto_name,
+                flag="--" + proto_name.replace("_", "-") if one.metadata["has_flag"] else None,
+                generation_config_key=one.metadata["generation_config_key"],
+                effect=one.metadata["effect"],
+            )
+        )
+    return tuple(found)
+
+
+SAMPLING_FIELDS: tuple[SamplingField, ...] = _fields()
+"""Declarations of the fields of SamplingParams, in their order."""
+_LIMITED = [(one.name, one.proto_name, one.limits) for one in SAMPLING_FIELDS if one.limits]
