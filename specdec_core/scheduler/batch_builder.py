@@ -10,12 +10,17 @@ from specdec_core.messages import GroupLease, Role
 from specdec_core.scheduler.admission import AdmissionQueue
 from specdec_core.scheduler.commands import Outbox
 from specdec_core.scheduler.device import OpenLease
-from specdec_core.scheduler.grouping import ScheduledRow, rank_of
 from specdec_core.scheduler.pipelining import Pipelining
 from specdec_core.scheduler.proposals import Proposer
 from specdec_core.scheduler.ready_queue import ReadyQueue
 from specdec_core.scheduler.replicas import ReplicaSet, ReplicaState
-from specdec_core.scheduler.rows import fit, plan_drafting, plan_verification
+from specdec_core.scheduler.rows import (
+    ScheduledRow,
+    fit,
+    plan_drafting,
+    plan_verification,
+    rank_of,
+)
 from specdec_core.scheduler.sequence import KVReservation, Sequence
 from specdec_core.scheduler.stats import SchedulerStats
 from specdec_core.scheduler.verification_budget import VerificationBudget

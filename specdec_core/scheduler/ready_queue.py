@@ -11,8 +11,9 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from specdec_core.scheduler.grouping import DecodeQueue, ScheduledRow, rank_of
+from specdec_core.scheduler.grouping import DecodeQueue
 from specdec_core.scheduler.prefix_index import PrefixIndex
+from specdec_core.scheduler.rows import ScheduledRow, rank_of
 from specdec_core.scheduler.sequence import Sequence
 
 YIELD_S_PER_TOKEN = 0.004

@@ -6,9 +6,90 @@ feeds the IDs that follow. A prefill, a round, a rejection and a recovery are th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+
 from specdec_core.messages import LeaseRow
-from specdec_core.scheduler.grouping import ScheduledRow
-from specdec_core.scheduler.sequence import KVReservation, Sequence
+from specdec_core.scheduler.sequence import KVReservation, Rank, Sequence
+from specdec_core.speculation.k_policy import DraftLengthReason
+
+Age = tuple[float, float, int]
+"""(ready since, rank, sequence ID, which is the end of its rank). A lower age is older."""
+Shape = tuple[int, ...]
+Likeness = tuple[int, ...]
+"""Sort key of one or two integers, compared by distance. The first integer counts first."""
+
+
+@dataclass(eq=False, slots=True)
+class ScheduledRow:
+    """A row that is ready to be leased: what its sequence would run now."""
+
+    sequence: Sequence
+    row: LeaseRow
+    """Made at planning, right after the sequence's last round, while the data is in the CPU cache.
+    By the time the row is chosen, thousands of others have pushed that data out."""
+    slot_len: int
+    """Maximum positions that the replica holds while it runs the row."""
+    shape: Shape
+    """Rows of equal shape need no padding and no mask of their own."""
+    likeness: Likeness
+    """Rows are more alike the closer these numbers are. The first number counts first."""
+    is_resuming: bool = False
+    """Whether it checks tokens that a client brought back. They count as catch-up tokens, not as
+    drafted ones."""
+    num_found: int = 0
+    """New IDs that the target has cached, according to version `found_at` of the PrefixIndex."""
+    found_at: int = 0
+
+    @property
+    def end_len(self) -> int:
+        """Committed tokens that are cached after the row has run."""
+        return self.row.end_len
+
+    @property
+    def num_drafted(self) -> int:
+        """Positions fed after `end_len`."""
+        return self.slot_len - self.row.end_len
+
+    @property
+    def num_catching_up(self) -> int:
+        """Number of IDs that the row feeds besides the pending one, drafted ones excluded."""
+        row = self.row
+        return len(row.new_ids) - 1 + (len(row.proposal) if self.is_resuming else 0)
+
+    @property
+    def num_choices(self) -> int:
+        return self.row.num_choices
+
+    @property
+    def proposal(self) -> tuple[int, ...]:
+        return self.row.proposal
+
+    def shortened(self, num_drafted: int) -> ScheduledRow:
+        """Return a copy of the plan that drafts or checks only `num_drafted` tokens."""
+        row, excess = self.row, self.num_drafted - num_drafted
+        row = row._replace(
+            num_choices=row.num_choices - excess, proposal=row.proposal[:num_drafted]
+        )
+        slot_len = self.slot_len - excess
+        return ScheduledRow(
+            self.sequence, row, slot_len, self.shape, self.likeness, self.is_resuming
+        )
+
+    def note(self, cause: DraftLengthReason) -> None:
+        """Record the reason for the number of drafted tokens that the row checks."""
+        current = self.sequence.round
+        if current is not None:
+            current.cause = cause
+
+    @property
+    def age(self) -> Age:
+        rank, sequence_id = self.sequence.rank
+        return self.sequence.ready_since, rank, sequence_id
+
+
+rank_of: Callable[[ScheduledRow], Rank] = attrgetter("sequence.rank")
 
 
 def plan_verification(

@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Sequence
 
 from specdec_core.config import PoolConfig
-from specdec_core.scheduler.grouping import ScheduledRow, rank_of
+from specdec_core.scheduler.rows import ScheduledRow, rank_of
 from specdec_core.speculation.k_policy import (
     AcceptanceHistory,
     DraftLengthReason,

@@ -39,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         name="resumed-ids-in-front-of-streams",
-        path="specdec_core/scheduler/grouping.py",
+        path="specdec_core/scheduler/rows.py",
         old="(len(row.proposal) if self.is_resuming else 0)",
         new="0",
         breaks="when an ingress dies, all its clients' answers are checked at once",

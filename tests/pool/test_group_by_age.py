@@ -7,7 +7,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_core.scheduler.grouping import DecodeQueue, ScheduledRow
+from specdec_core.scheduler.grouping import DecodeQueue
+from specdec_core.scheduler.rows import ScheduledRow
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.test_grouping import lengths, plan

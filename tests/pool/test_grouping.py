@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.messages import GroupLease, LeaseRow, Role
 from specdec_core.scheduler import SendLease, SequenceStatus
-from specdec_core.scheduler.grouping import DecodeQueue, ScheduledRow
+from specdec_core.scheduler.grouping import DecodeQueue
+from specdec_core.scheduler.rows import ScheduledRow
 from specdec_core.scheduler.sequence import Sequence
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info

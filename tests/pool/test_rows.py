@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specdec_core.messages import LeaseRow, is_round
-from specdec_core.scheduler.grouping import ScheduledRow
-from specdec_core.scheduler.rows import fit, plan_drafting, plan_verification
+from specdec_core.scheduler.rows import ScheduledRow, fit, plan_drafting, plan_verification
 from specdec_core.scheduler.sequence import KVReservation, Sequence
 from tests.pool.cell import request
 

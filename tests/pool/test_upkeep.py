@@ -16,7 +16,8 @@ from specdec_core.config import SpecMethod
 from specdec_core.messages import LeaseRow, Role
 from specdec_core.scheduler import SendReset
 from specdec_core.scheduler import batch_builder as dispatch
-from specdec_core.scheduler.grouping import DecodeQueue, ScheduledRow
+from specdec_core.scheduler.grouping import DecodeQueue
+from specdec_core.scheduler.rows import ScheduledRow
 from specdec_core.scheduler.sequence import Sequence
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info

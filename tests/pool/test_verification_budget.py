@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.messages import LeaseRow, Role
 from specdec_core.scheduler import AcceptanceHistory, DraftSource, FixedPolicy
-from specdec_core.scheduler.grouping import ScheduledRow
+from specdec_core.scheduler.rows import ScheduledRow
 from specdec_core.scheduler.sequence import Round, Sequence
 from specdec_core.scheduler.verification_budget import (
     acceptance_rate,
