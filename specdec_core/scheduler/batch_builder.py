@@ -39,8 +39,8 @@ class DraftFallback:
 
         Return whether the group was filled.
         """
-        num_missing = target.board.max_group_size - target.board.num_clients
-        may_fill = 0 < num_missing <= len(target.board.undrafted)
+        num_missing = target.ready_queue.max_group_size - target.ready_queue.num_clients
+        may_fill = 0 < num_missing <= len(target.ready_queue.undrafted)
         if not may_fill or not self._proposer.is_draft_short:
             return False
         chosen = self._longest_waiting(target, num_missing)
@@ -54,11 +54,11 @@ class DraftFallback:
     def _longest_waiting(self, target: ReplicaState, count: int) -> list[Sequence]:
         """Return up to `count` sequences that wait for a draft, without the draft's next group."""
         left = {
-            draft.replica_id: len(draft.board.clients) - draft.board.max_group_size
+            draft.replica_id: len(draft.ready_queue.clients) - draft.ready_queue.max_group_size
             for draft in self._fleet.of_role(Role.DRAFT)
         }
         chosen: list[Sequence] = []
-        for sequence in target.board.undrafted.values():
+        for sequence in target.ready_queue.undrafted.values():
             if len(chosen) == count:
                 break
             assert sequence.draft is not None, "it waits for one"
@@ -127,23 +127,23 @@ class BatchBuilder:
 
     def _dispatch_to(self, replica: ReplicaState, now: float) -> bool:
         """Send the replica's next group if it is due; return whether one was sent."""
-        board, is_target = replica.board, replica.role is _TARGET
-        self._update_boards()
-        if not (board.num_ready or board.undrafted):
+        ready_queue, is_target = replica.ready_queue, replica.role is _TARGET
+        self._update_ready_queues()
+        if not (ready_queue.num_ready or ready_queue.undrafted):
             return False
         if is_target and self._config.max_prefill_tokens is not None:
-            board.num_out = sum([open_.num_catching_up for open_ in replica.leases.values()])
-        if board.undrafted and self._going_without.fill(replica):
-            self._update_boards()
-        if not board.num_ready or not self._is_due(replica, now):
+            ready_queue.num_out = sum([open_.num_catching_up for open_ in replica.leases.values()])
+        if ready_queue.undrafted and self._going_without.fill(replica):
+            self._update_ready_queues()
+        if not ready_queue.num_ready or not self._is_due(replica, now):
             return False
-        group = sorted(self._choose(board, now), key=rank_of)
+        group = sorted(self._choose(ready_queue, now), key=rank_of)
         if is_target:
             group = self._budget.shorten(group, replica.info.tile_rows)
         plans = self._reserve_all(replica, group)
-        if group and not plans and board.num_ready:
+        if group and not plans and ready_queue.num_ready:
             # The oldest row always gets room, whether it was chosen or not.
-            plans = self._reserve_all(replica, board.first())
+            plans = self._reserve_all(replica, ready_queue.first())
         if plans:
             self._send(replica, plans, now)
         return bool(plans)
@@ -165,14 +165,14 @@ class BatchBuilder:
         num_apart = 0 if takes_turns else num_drafts
         self._half = self._overlap.max_rows(num_live, num_targets, num_apart)
 
-    def _choose(self, board: ReadyQueue, now: float) -> list[ScheduledRow]:
-        group = board.choose(now - self._config.max_group_wait_s)
+    def _choose(self, ready_queue: ReadyQueue, now: float) -> list[ScheduledRow]:
+        group = ready_queue.choose(now - self._config.max_group_wait_s)
         if self._half is None or len(group) <= self._half:
             return group
         group.sort(key=lambda plan: (plan.sequence.is_background, plan.age))
         return group[: self._half]
 
-    def _update_boards(self) -> None:
+    def _update_ready_queues(self) -> None:
         """Plan every changed sequence again, on each replica where it has a slot."""
         while self._fleet.changed:  # planning may change more sequences
             for sequence in self._fleet.take_changed():
@@ -183,31 +183,31 @@ class BatchBuilder:
 
     def _note_on_target(self, sequence: Sequence, place: KVReservation) -> None:
         replica = self._records[place.replica_id]
-        board = replica.board
-        board.forget(sequence.sequence_id)
+        ready_queue = replica.ready_queue
+        ready_queue.forget(sequence.sequence_id)
         # An open lease decides how the sequence continues, so no other may.
         if place.row is not None or (sequence.draft is not None and sequence.is_drafting):
-            board.put_out(sequence.sequence_id, place.replica_id)
+            ready_queue.put_out(sequence.sequence_id, place.replica_id)
             return
         proposal = self._proposer.proposal(sequence, len(replica.sequences))
         if proposal is not None:
             chunk = self._config.prefill_chunk
             if len(replica.sequences) == 1 and sequence.is_only_read:
                 chunk *= _ALONE
-            board.put(plan_verification(sequence, place, proposal, chunk))
+            ready_queue.put(plan_verification(sequence, place, proposal, chunk))
         elif not sequence.is_background:
-            board.put_undrafted(sequence)
+            ready_queue.put_undrafted(sequence)
 
     def _note_on_draft(self, sequence: Sequence, place: KVReservation) -> None:
         replica = self._records[place.replica_id]
         plan = self._plan_draft(replica, sequence)
         if sequence.draft is not place:
             return  # it has left the draft instead of getting a plan
-        replica.board.forget(sequence.sequence_id)
+        replica.ready_queue.forget(sequence.sequence_id)
         if sequence.target is not None and sequence.is_verifying:
-            replica.board.put_out(sequence.sequence_id, sequence.target.replica_id)
+            replica.ready_queue.put_out(sequence.sequence_id, sequence.target.replica_id)
         if plan is not None:
-            replica.board.put(plan)
+            replica.ready_queue.put(plan)
 
     def _plan_draft(self, replica: ReplicaState, sequence: Sequence) -> ScheduledRow | None:
         place = sequence.draft
@@ -235,16 +235,16 @@ class BatchBuilder:
         they were sent, and rows that are out may join them. If sequences are split, the rows that
         are out are the other half.
         """
-        num_clients = replica.board.num_clients
+        num_clients = replica.ready_queue.num_clients
         if self._half is not None and num_clients:
             return True
-        if num_clients >= replica.board.max_group_size or not _expects_more(replica):
+        if num_clients >= replica.ready_queue.max_group_size or not _expects_more(replica):
             return True
         if not num_clients:
             return False  # background rows join a client's, or run when there are none
         if replica.leases:
             return False
-        ready_since = replica.board.ready_since
+        ready_since = replica.ready_queue.ready_since
         bound = ready_since + self._config.max_group_wait_s
         bound = max(bound, replica.device.worth_waiting_until(ready_since))
         if bound > now:
@@ -301,7 +301,7 @@ class BatchBuilder:
             self._placement.leave(victim, Role.DRAFT)
 
     def _send(self, replica: ReplicaState, plans: list[ScheduledRow], now: float) -> None:
-        num_catching_up = replica.board.num_catching_up(plans)
+        num_catching_up = replica.ready_queue.num_catching_up(plans)
         is_resuming = any([plan.is_resuming for plan in plans])
         self._lend(replica, plans)
         lease = GroupLease(
@@ -325,7 +325,7 @@ class BatchBuilder:
     def _lend(self, replica: ReplicaState, plans: list[ScheduledRow]) -> None:
         """Mark the rows as leased out."""
         lease_id, is_target = self._next_lease_id, replica.role is _TARGET
-        lend, replica_id = replica.board.lend, replica.replica_id
+        lend, replica_id = replica.ready_queue.lend, replica.replica_id
         for plan in plans:
             sequence = plan.sequence
             place = sequence.target if is_target else sequence.draft
@@ -345,8 +345,8 @@ class BatchBuilder:
 
 def _expects_more(replica: ReplicaState) -> bool:
     """Return whether a sequence that would join the ready rows is leased out at this moment."""
-    board = replica.board
-    return board.has_out if replica.role is _TARGET else board.may_draft_more
+    ready_queue = replica.ready_queue
+    return ready_queue.has_out if replica.role is _TARGET else ready_queue.may_draft_more
 
 
 def _count(replicas: list[ReplicaState]) -> tuple[int, int, int]:

@@ -29,7 +29,7 @@ class ReplicaState:
 
     info: ReplicaInfo
     last_seen: float
-    board: ReadyQueue
+    ready_queue: ReadyQueue
     changed: dict[int, Sequence]
     """Sequences of the whole fleet whose plans must be made again."""
     device: Device = field(default_factory=Device)
@@ -107,7 +107,7 @@ class ReplicaState:
             replica_id=self.replica_id,
             role=self.role,
             num_sequences=len(self.sequences),
-            max_group_size=self.board.max_group_size,
+            max_group_size=self.ready_queue.max_group_size,
             num_blocks=self.info.num_blocks,
             block_size=self.info.block_size,
             num_free_blocks=self.num_free_blocks,
@@ -137,7 +137,7 @@ class ReplicaState:
         sequence.take_place(self.role, None)
         del self.sequences[sequence.sequence_id]
         self.background.pop(sequence.sequence_id, None)
-        self.board.forget(sequence.sequence_id)
+        self.ready_queue.forget(sequence.sequence_id)
         self.touch(sequence)
         self.num_reserved_blocks -= self.num_blocks(place.reserved_len)
 
@@ -205,8 +205,8 @@ class ReplicaSet:
         if info.max_num_seqs:
             size = min(size, info.max_num_seqs)
             window = min(window, WINDOW_PER_ROW * size)
-        board = ReadyQueue(size, config.group_by_shape, most, known)
-        replica = ReplicaState(info, now, board, self.changed, self._device_of(info), window)
+        ready_queue = ReadyQueue(size, config.group_by_shape, most, known)
+        replica = ReplicaState(info, now, ready_queue, self.changed, self._device_of(info), window)
         replica.device.leases[info.replica_id] = replica.leases
         self.records[info.replica_id] = replica
         self.of_role(info.role).append(replica)

@@ -232,7 +232,7 @@ class Scheduler:
             num_waiting_tokens=self._placement.waiting.num_client_tokens,
             num_running=self.num_live - self.num_waiting,
             num_undrafted=self._placement.num_undrafted,
-            num_draft_queued=sum(r.board.num_ready for r in self._fleet.drafts),
+            num_draft_queued=sum(r.ready_queue.num_ready for r in self._fleet.drafts),
             replicas=tuple(replica.counters() for replica in self._fleet),
             num_equal_length_groups=tally.num_equal_length_groups,
             num_split_groups=tally.num_split_groups,

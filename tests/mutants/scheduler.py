@@ -93,8 +93,8 @@ MUTANTS = (
     Mutant(
         name="sequence-leased-twice",
         path="specdec_core/scheduler/batch_builder.py",
-        old="board.put_out(sequence.sequence_id, place.replica_id)\n            return\n",
-        new="board.put_out(sequence.sequence_id, place.replica_id)\n",
+        old="ready_queue.put_out(sequence.sequence_id, place.replica_id)\n            return\n",
+        new="ready_queue.put_out(sequence.sequence_id, place.replica_id)\n",
         breaks="two groups advance one sequence at the same time",
         killed_by=(
             "tests/pool/test_background.py::test_it_never_makes_a_target_busy_while_a_client_is_being_drafted",
@@ -121,9 +121,9 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="sequence-that-left-stays-on-the-board",
+        name="sequence-that-left-stays-in-the-ready-queue",
         path="specdec_core/scheduler/replicas.py",
-        old="        self.board.forget(sequence.sequence_id)\n",
+        old="        self.ready_queue.forget(sequence.sequence_id)\n",
         new="",
         breaks="a group is formed with a sequence that has ended",
         killed_by=(

@@ -32,8 +32,8 @@ def check_empty(pool: Scheduler) -> None:
         assert not replica.sequences
         assert not replica.leases
         assert replica.num_reserved_blocks == 0
-        assert not replica.board.num_ready
-        assert not replica.board.has_out
+        assert not replica.ready_queue.num_ready
+        assert not replica.ready_queue.has_out
 
 
 def _check_replica(replica: ReplicaState, live: dict[int, Sequence]) -> None:

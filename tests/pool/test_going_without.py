@@ -22,7 +22,8 @@ class World:
         self.is_draft_short = True
         drafts = [
             SimpleNamespace(
-                replica_id=name, board=SimpleNamespace(clients=range(size), max_group_size=GROUP)
+                replica_id=name,
+                ready_queue=SimpleNamespace(clients=range(size), max_group_size=GROUP),
             )
             for name, size in queues.items()
         ]
@@ -32,9 +33,11 @@ class World:
             )
             for number, draft in enumerate(waiting)
         }
-        board = SimpleNamespace(max_group_size=GROUP, num_clients=num_ready, undrafted=sequences)
+        ready_queue = SimpleNamespace(
+            max_group_size=GROUP, num_clients=num_ready, undrafted=sequences
+        )
         self.target: Any = SimpleNamespace(
-            board=board, touch=lambda sequence: self.touched.append(sequence.name)
+            ready_queue=ready_queue, touch=lambda sequence: self.touched.append(sequence.name)
         )
         self.fleet: Any = SimpleNamespace(of_role=lambda role: drafts)
 

@@ -132,10 +132,10 @@ def test_what_is_decoded_is_known_too() -> None:
     cell.join(info(keeps_prefixes=True))
     asked = cell.add(request("a", COMMON, max_tokens=6))
     cell.run()
-    board = cell.pool._fleet["target"].board
+    ready_queue = cell.pool._fleet["target"].ready_queue
     turn = sequence((*COMMON, *asked.token_ids, 1, 1))
-    assert board.known is not None
-    assert num_found(board.known, turn) == 12
+    assert ready_queue.known is not None
+    assert num_found(ready_queue.known, turn) == 12
 
 
 def burst(cell: Cell, *names: str) -> list[int]:

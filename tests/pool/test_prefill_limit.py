@@ -284,13 +284,13 @@ def test_where_blocks_are_short_no_more_goes_than_the_limit_lets() -> None:
 
 def test_who_ranks_first_takes_the_place_of_others_only_within_the_limit() -> None:
     """As it does where those that were chosen got no blocks."""
-    board = ReadyQueue(8, by_shape=False, max_prefill_tokens=4)
+    ready_queue = ReadyQueue(8, by_shape=False, max_prefill_tokens=4)
     place = KVReservation("target", cached_len=0)
     first = plan_verification(Sequence(0, request("0", (1,) * 5), arrived_at=0.0), place, (), 8)
-    board.put(first)
-    assert board.first() == [first]
-    board.num_out = 1
-    assert board.first() == []
+    ready_queue.put(first)
+    assert ready_queue.first() == [first]
+    ready_queue.num_out = 1
+    assert ready_queue.first() == []
 
 
 def test_the_first_tokens_of_prompts_come_in_turn_and_right() -> None:

@@ -18,11 +18,11 @@ from tests.pool.cell import request
 def test_a_draft_waits_for_rows_of_the_targets_that_its_own_are_of(
     num_draft_tokens: int, out_on: str, expected: bool
 ) -> None:
-    board, sequence = ReadyQueue(4), Sequence(0, request("a"), 0.0)
+    ready_queue, sequence = ReadyQueue(4), Sequence(0, request("a"), 0.0)
     sequence.target, sequence.draft = KVReservation("the target"), KVReservation("the draft")
-    board.put(plan_drafting(sequence, sequence.draft, num_draft_tokens, chunk=8))
-    assert not board.may_draft_more
-    board.put_out(1, out_on)
-    assert board.may_draft_more == expected
-    board.forget(1)
-    assert not board.may_draft_more
+    ready_queue.put(plan_drafting(sequence, sequence.draft, num_draft_tokens, chunk=8))
+    assert not ready_queue.may_draft_more
+    ready_queue.put_out(1, out_on)
+    assert ready_queue.may_draft_more == expected
+    ready_queue.forget(1)
+    assert not ready_queue.may_draft_more
