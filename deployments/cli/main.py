@@ -15,7 +15,9 @@ from rich.table import Column, Table
 
 from deployments.cli import options as flag
 from deployments.cli.bench.command import bench_app
+from deployments.cli.command import command
 from deployments.cli.eval_draft.command import eval_draft
+from deployments.cli.generate.options import GenerateOptions
 from deployments.cli.progress import stage_progress
 from deployments.cli.top.command import top
 from deployments.cli.train_draft.command import train_draft
@@ -23,7 +25,6 @@ from deployments.cli.verify import flags as verify_flags
 from deployments.demo import models as demo_models
 from deployments.runtime.openmp import short_spin
 from deployments.simulation.command import simulate_app
-from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, KPolicyName, OverlapMode
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
 app = typer.Typer(
@@ -94,54 +95,8 @@ def list_models() -> None:
     Console().print(table)
 
 
-@app.command()
-def generate(
-    ctx: typer.Context,
-    input: flag.Input,
-    output: flag.Output,
-    model: flag.Model = flag.DEMO_MODEL,
-    stats: flag.Stats = None,
-    algorithm: flag.Algorithm = "exspec",
-    max_num_seqs: flag.MaxNumSeqs = None,
-    batch_size: flag.OldBatchSize = None,
-    window: flag.Window = None,
-    sort_by_length: flag.SortByLength = False,
-    limit: flag.Limit = None,
-    sample: flag.Sample = None,
-    turns: flag.Turns = "first",
-    raw_prompt: flag.RawPrompt = False,
-    max_tokens: flag.MaxTokens = 128,
-    temperature: flag.Temperature = 0.0,
-    top_p: flag.TopP = 1.0,
-    top_k: flag.TopK = 0,
-    min_p: flag.MinP = 0.0,
-    presence_penalty: flag.PresencePenalty = 0.0,
-    frequency_penalty: flag.FrequencyPenalty = 0.0,
-    repetition_penalty: flag.RepetitionPenalty = 1.0,
-    min_tokens: flag.MinTokens = 0,
-    logprobs: flag.Logprobs = None,
-    seed: flag.Seed = 0,
-    ignore_eos: flag.IgnoreEos = False,
-    spec_method: flag.SpecMethodName = None,
-    spec_model: flag.SpecModel = None,
-    spec_tokens: flag.SpecTokens = None,
-    spec_policy: flag.SpecPolicy = KPolicyName.GOODPUT,
-    spec_min_confidence: flag.SpecMinConfidence = 0.0,
-    overlap: flag.Overlap = OverlapMode.AUTO,
-    prompt_lookup_max: flag.LookupMax = None,
-    prompt_lookup_min: flag.LookupMin = None,
-    dtype: flag.Dtype = "auto",
-    device: flag.Device = "auto",
-    numerics: flag.Numerics = "auto",
-    revision: flag.Revision = None,
-    draft_revision: flag.DraftRevision = None,
-    chat_template: flag.ChatTemplate = None,
-    max_model_len: flag.MaxModelLen = None,
-    kv_cache_tokens: flag.KvCacheTokens = None,
-    enable_prefix_caching: flag.EnablePrefixCaching = True,
-    enforce_eager: flag.EnforceEager = False,
-    gpu_memory_utilization: flag.GpuMemoryUtilization = DEFAULT_GPU_MEMORY_UTILIZATION,
-) -> None:
+@command(app)
+def generate(options: GenerateOptions) -> None:
     """Decode a file of prompts in this process.
 
     Examples:
@@ -152,10 +107,9 @@ def generate(
 
     `specdec generate Qwen/Qwen3-8B --spec-model Qwen/Qwen3-0.6B --input p.jsonl --output a.jsonl`
     """
-    from deployments.cli.generate import run as generation
-    from deployments.cli.generate.options import GenerateOptions
+    from deployments.cli.generate.run import run
 
-    generation.run(GenerateOptions(**ctx.params))
+    run(options)
 
 
 @app.command()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from deployments.cli.generate.load_options import LoadOptions
 from deployments.cli.verify.cells import PLAIN, Cell, Grid, Point
+from deployments.config.loading import LoadOptions
 from deployments.demo.drafts import choose_drafting
 from specdec_core.config import (
     WINDOW_PER_ROW,

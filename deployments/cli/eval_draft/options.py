@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from deployments.cli.generate.load_options import LoadOptions
+from deployments.config.loading import LoadOptions
 from specdec_core.config import KPolicyName, PoolConfig, SpeculationConfig
 from specdec_core.config import SpecMethod as Method
 from specdec_core.errors import InvalidRequestError

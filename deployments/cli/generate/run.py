@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from deployments.api.http.logprob_json import logprob_records
 from deployments.cli.generate.options import GenerateOptions
 from deployments.cli.generate.output import OrderedWriter, answer_record, run_stats
-from deployments.cli.generate.prompt_file import PromptLine, read_prompt_file, select
+from deployments.cli.generate.prompt_file import PromptLine
 from deployments.cli.generate.prompt_text import Conversation, encode_line, first_messages
 from deployments.cli.progress import request_progress
+from deployments.config.flags import values_of
 from deployments.ingress.sampling_request import resolve_sampling
 from deployments.text.detokenizer import answer_text
 from deployments.text.tokenizer import TextModel
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.errors import InvalidRequestError, SpecdecError
+from specdec_core.errors import SpecdecError
 from specdec_core.loading.loader import LoadedPair
 from specdec_core.loading.profiler import rows_of_a_group
 from specdec_core.logprobs import TokenLogprobs
@@ -49,8 +49,8 @@ class Dialogue:
 
 def run(options: GenerateOptions) -> None:
     """Decode the file. Raises InvalidRequestError before the first token if possible."""
-    lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)
-    text = options.load_text(options.model)
+    lines = options.prompts.read()
+    text = options.loading.load_text(options.model)
     started = time.perf_counter()
     models = _load_models(options)
     engine = _make_engine(options, models, len(lines))
@@ -65,7 +65,7 @@ def run(options: GenerateOptions) -> None:
     if options.stats is not None:
         stats = run_stats(engine.stats, num_requests=len(lines), seconds=seconds)
         stats |= {"load_seconds": load_s, "fingerprint": models.target.fingerprint}
-        stats |= {"settings": {**asdict(options), "spec_tokens": options.max_draft_tokens}}
+        stats |= {"settings": {**values_of(options), "spec_tokens": options.max_draft_tokens}}
         options.stats.write_text(json.dumps(stats, indent=2, default=str) + "\n")
     if decoding.num_failed:
         raise SpecdecError(f"{decoding.num_failed} of {len(lines)} requests failed: see the output")
@@ -73,7 +73,7 @@ def run(options: GenerateOptions) -> None:
 
 def _load_models(options: GenerateOptions) -> LoadedPair:
     drafts = AlgorithmName(options.algorithm) is not AlgorithmName.AUTOREGRESSIVE
-    return options.load_models(options.model, options.draft if drafts and options.draft else None)
+    return options.loading.load_models(options.model, options.drafting.draft if drafts else None)
 
 
 def _make_engine(options: GenerateOptions, models: LoadedPair, num_requests: int) -> Engine:
@@ -120,8 +120,8 @@ class Decoding:
         return time.perf_counter() - started
 
     def _begin(self, line: PromptLine) -> Dialogue:
-        with self._naming(line):
-            ids = encode_line(self._text, line, is_raw=self._options.raw_prompt)
+        with self._options.prompts.naming(line):
+            ids = encode_line(self._text, line, is_raw=self._options.prompts.raw_prompt)
             return Dialogue(line, self._request(line, ids), first_messages(line))
 
     def _request(
@@ -130,14 +130,12 @@ class Decoding:
         return Request(
             request_id=f"{line.line_number}.{turn}",
             prompt_token_ids=prompt_token_ids,
-            params=resolve_sampling(
-                line.sampling_overrides, self._text, self._options.sampling_params()
-            ),
+            params=resolve_sampling(line.sampling_overrides, self._text, self._options.sampling),
             end_token_ids=self._engine.end_token_ids,
         )
 
     def _submit(self, dialogue: Dialogue) -> None:
-        with self._naming(dialogue.line):
+        with self._options.prompts.naming(dialogue.line):
             self._engine.add_request(dialogue.request)
         self._live[dialogue.request.request_id] = dialogue
 
@@ -166,7 +164,7 @@ class Decoding:
         assert dialogue.line.turns is not None, "only a line with turns has a next one"
         question = {"role": "user", "content": dialogue.line.turns[turn]}
         messages = [*dialogue.messages, {"role": "assistant", "content": answer}, question]
-        with self._naming(dialogue.line):
+        with self._options.prompts.naming(dialogue.line):
             request = self._request(dialogue.line, self._text.encode_chat(messages), turn)
         return Dialogue(dialogue.line, request, messages, turn, records=dialogue.records)
 
@@ -180,12 +178,3 @@ class Decoding:
         if dialogue.request.params.num_logprobs is not None:
             record["logprobs"] = logprob_records(dialogue.output_token_ids, dialogue.logprobs)
         return {**record, "turn": dialogue.turn} if self._options.turns == "all" else record
-
-    @contextmanager
-    def _naming(self, line: PromptLine) -> Iterator[None]:
-        """Put the file and the line number before an error message about a line."""
-        try:
-            yield
-        except InvalidRequestError as error:
-            place = f"{self._options.input} line {line.line_number}"
-            raise InvalidRequestError(f"{place}: {error}") from error

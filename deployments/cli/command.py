@@ -1,0 +1,77 @@
+"""Makes a typer command of a function that takes one record. The record declares its flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, Signature
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from deployments.config.flags import REQUIRED, Declaration, assembled, declarations
+
+R = TypeVar("R")
+Value = TypeVar("Value")
+
+
+def command(app: typer.Typer) -> Callable[[Callable[[R], None]], Callable[[R], None]]:
+    """Return a decorator that adds a command of the function's name and docstring to `app`."""
+
+    def add(run: Callable[[R], None]) -> Callable[[R], None]:
+        record = next(iter(get_type_hints(run).values()))
+
+        def call(**values: Any) -> None:
+            run(assembled(record, values))
+
+        parameters = [_parameter(one) for one in declarations(record) if one.reading.typer]
+        call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        app.command(run.__name__.replace("_", "-"), help=run.__doc__)(call)
+        return run
+
+    return add
+
+
+def _parameter(declared: Declaration) -> Parameter:
+    """Return the parameter that typer makes a flag of."""
+    reading, kind, default = declared.reading, declared.type, declared.default
+    options = dict(reading.typer or {})
+    if reading.parse is not None:
+        options["callback"] = _refusing(reading.parse, default)
+        kind, default = str, reading.text
+    elif reading.choices:
+        options["callback"] = _refusing(one_of(kind, reading.choices), None)
+        options.setdefault("metavar", f"[{'|'.join(reading.choices)}]")
+        kind = str
+    names = reading.names
+    if kind is bool and not names:
+        names = (f"--{declared.name.replace('_', '-')}",)
+    info = typer.Argument(**options) if reading.is_argument else typer.Option(*names, **options)
+    return Parameter(
+        declared.name,
+        Parameter.KEYWORD_ONLY,
+        default=Parameter.empty if default is REQUIRED else default,
+        annotation=Annotated[kind | None if default is None else kind, info],
+    )
+
+
+def one_of(kind: type[Value], choices: tuple[str, ...]) -> Callable[[str], Value]:
+    """Return a parser that refuses any text but `choices`."""
+
+    def parse(text: str) -> Value:
+        if text not in choices:
+            raise ValueError(f"{text!r} is none of {', '.join(choices)}")
+        return kind(text)  # type: ignore[call-arg]
+
+    return parse
+
+
+def _refusing(parse: Callable[[str], Any], default: Any) -> Callable[[str | None], Any]:
+    """Return a callback for typer that makes a refusal of the flag of a ValueError."""
+
+    def callback(text: str | None) -> Any:
+        try:
+            return default if text is None else parse(text)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+
+    return callback

@@ -1,0 +1,118 @@
+"""Declares how models are loaded: the same flags and settings for all commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from deployments.config.flags import argument, flag
+from deployments.demo.models import resolve_model
+from specdec_core.config import (
+    DEFAULT_GPU_MEMORY_UTILIZATION,
+    DType,
+    KPolicyName,
+    Numerics,
+    default_draft_tokens,
+)
+
+if TYPE_CHECKING:
+    from deployments.text.tokenizer import TextModel
+    from specdec_core.loading.loader import LoadConfig, LoadedPair
+
+
+DEMO_MODEL = "smollm2-135m"
+_MODEL_HELP = "Folder, hub id or name of a pulled demo model."
+
+
+def model_argument(default: str = DEMO_MODEL) -> Any:
+    """Return a field with the model that a command takes."""
+    return argument(default, _MODEL_HELP, "MODEL")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """Loading of the target and of the draft model."""
+
+    PANEL: ClassVar[str] = "Model"
+
+    dtype: DType = flag(
+        DType.AUTO, "Numbers of weights and KV; auto: as the checkpoint says.", choices=DType
+    )
+    device: str = flag("auto", "auto (cuda when there is one), cpu or cuda[:N].")
+    numerics: Numerics = flag(
+        Numerics.AUTO,
+        "exact: the ids of plain decoding, whatever the batch; refused where this machine or "
+        "model cannot keep it. auto: exact where it can be kept, and on a GPU where passes take at "
+        "most 10 % longer. fast: near ties may differ.",
+        choices=Numerics,
+    )
+    revision: str | None = flag(None, "Branch, tag or commit of the target's hub id.")
+    draft_revision: str | None = flag(None, "Branch, tag or commit of the draft's hub id.")
+    chat_template: Path | None = flag(
+        None, "Jinja chat template instead of the model's own.", exists=True, dir_okay=False
+    )
+    max_model_len: int | None = flag(None, "Most tokens of a sequence, prompt included.", min=2)
+    kv_cache_tokens: int | None = flag(
+        None, "Tokens that one KV cache holds [by free memory].", min=64
+    )
+    enable_prefix_caching: bool = flag(
+        True,
+        "Prompts that begin alike share what is cached of them.",
+        "--enable-prefix-caching/--no-enable-prefix-caching",
+    )
+    enforce_eager: bool = flag(
+        False,
+        "PyTorch's operations one by one: no compiled kernels, no recorded passes.",
+        "--enforce-eager/--no-enforce-eager",
+    )
+    gpu_memory_utilization: float = flag(
+        DEFAULT_GPU_MEMORY_UTILIZATION, "Share of a GPU that weights and cache take, at most 1."
+    )
+
+    def load_config(self) -> LoadConfig:
+        """Return the target's configuration. Raises InvalidRequestError for a wrong device."""
+        from specdec_core.loading.loader import LoadConfig
+
+        return LoadConfig(
+            dtype=self.dtype,
+            device=self.device,
+            revision=self.revision,
+            max_model_len=self.max_model_len,
+            kv_cache_tokens=self.kv_cache_tokens,
+            numerics=self.numerics,
+            enable_prefix_caching=self.enable_prefix_caching,
+            enforce_eager=self.enforce_eager,
+            gpu_memory_utilization=self.gpu_memory_utilization,
+        )
+
+    def default_draft_tokens(self, algorithm: str, k_policy: KPolicyName) -> int:
+        """Return the default maximum K of an algorithm on this device, for use without a flag."""
+        from specdec_core.engine import AlgorithmName
+        from specdec_core.loading.loader import device_of
+
+        has_gpu = device_of(self.device).type == "cuda"
+        return default_draft_tokens(AlgorithmName(algorithm).k_policy(k_policy), has_gpu=has_gpu)
+
+    def load_text(self, model: str) -> TextModel:
+        from deployments.text.tokenizer import load_text_model
+
+        return load_text_model(
+            resolve_model(model),
+            revision=self.revision,
+            chat_template=self.chat_template,
+            max_model_len=self.max_model_len,
+        )
+
+    def load_models(self, target: str, draft: str | None) -> LoadedPair:
+        """Load both models. Names may be folders, hub IDs or demo models.
+
+        The draft is loaded in fast numerics. The target decides on every proposal, so the draft
+        needs no batch invariance.
+        """
+        from specdec_core.loading.loader import load_pair
+
+        load = self.load_config()
+        draft_load = replace(load, revision=self.draft_revision, numerics=Numerics.FAST)
+        folder = None if draft is None else resolve_model(draft)
+        return load_pair(resolve_model(target), folder, load, draft_load)

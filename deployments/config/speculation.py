@@ -1,0 +1,96 @@
+"""Declares the settings of speculation, and makes the scheduler's configuration of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from deployments.config.flags import flag, setting
+from specdec_core.config import (
+    WINDOW_PER_ROW,
+    KPolicyName,
+    NgramConfig,
+    OverlapMode,
+    PoolConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
+from specdec_core.errors import InvalidRequestError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationOptions:
+    """Source and number of the drafted tokens."""
+
+    PANEL: ClassVar[str] = "Speculation"
+
+    spec_method: SpecMethod | None = flag(
+        None, "Who drafts [draft_model with --spec-model, else ngram: prompt lookup]."
+    )
+    spec_model: str | None = flag(
+        None, "Draft model; may be the target itself.", metavar="PATH_OR_ID"
+    )
+    spec_tokens: int | None = flag(
+        None,
+        "Maximum drafted tokens per sequence and round, 0 to 32; 0 drafts nothing. Default: "
+        "15 on CPUs and 8 on GPUs with --spec-policy goodput, else 4.",
+        metavar="K",
+    )
+    spec_policy: KPolicyName = flag(
+        KPolicyName.GOODPUT,
+        "Policy that chooses the drafted tokens of a round, up to --spec-tokens [goodput]. "
+        "`goodput` drafts as many as are measured to pay, 0 included. `schedule` goes by live "
+        "sequences (spec_schedule). `fixed` always drafts --spec-tokens, for experiments.",
+    )
+    spec_schedule: tuple[tuple[int, int, int], ...] = setting(())
+    """(first, last, K): K drafted tokens while first to last sequences share a target, otherwise
+    0."""
+    spec_min_confidence: float = flag(
+        0.0,
+        "A draft model proposes only tokens that it gives at least this probability.",
+        metavar="P",
+    )
+    overlap: OverlapMode = flag(
+        OverlapMode.AUTO,
+        "Verify one half of the sequences while the draft model works for the other; auto: "
+        "where that is measured to be faster. The tokens are the same.",
+    )
+    prompt_lookup_max: int | None = flag(
+        None, "Longest n-gram that is looked up. Default: 8, 4 unless K is by goodput.", min=1
+    )
+    prompt_lookup_min: int | None = flag(
+        None, "Shortest n-gram that is looked up. Default: 1, 2 unless K is by goodput.", min=1
+    )
+
+    def scheduler_config(
+        self,
+        method: SpecMethod,
+        num_draft_tokens: int,
+        *,
+        rows: int,
+        window: int | None = None,
+        **limits: Any,
+    ) -> PoolConfig:
+        """Return the scheduler's configuration, for groups of at most `rows`.
+
+        `window` is by default WINDOW_PER_ROW times the rows. `limits` are other fields of
+        PoolConfig. Raises InvalidRequestError for settings that do not fit together.
+        """
+        lookup = self.prompt_lookup_max, self.prompt_lookup_min
+        try:
+            return PoolConfig(
+                max_group_size=rows,
+                window=window or WINDOW_PER_ROW * rows,
+                overlap=self.overlap,
+                speculation=SpeculationConfig(
+                    method=method,
+                    num_draft_tokens=num_draft_tokens,
+                    k_policy=self.spec_policy,
+                    k_schedule=self.spec_schedule,
+                    min_confidence=self.spec_min_confidence,
+                    ngram=NgramConfig.suiting(self.spec_policy, *lookup),
+                ),
+                **limits,
+            )
+        except ValueError as error:
+            raise InvalidRequestError(str(error)) from error
