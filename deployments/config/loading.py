@@ -75,12 +75,12 @@ class LoadOptions:
         from specdec_core.loading.loader import LoadConfig
 
         return LoadConfig(
-            dtype=self.dtype,
+            dtype=DType(self.dtype),
             device=self.device,
             revision=self.revision,
             max_model_len=self.max_model_len,
             kv_cache_tokens=self.kv_cache_tokens,
-            numerics=self.numerics,
+            numerics=Numerics(self.numerics),
             enable_prefix_caching=self.enable_prefix_caching,
             enforce_eager=self.enforce_eager,
             gpu_memory_utilization=self.gpu_memory_utilization,

@@ -11,11 +11,11 @@ import pytest
 
 from deployments.cli.bench.offline_report import CellRuns, cell_records
 from deployments.cli.bench.offline_runs import OfflineRun, run_cell
-from deployments.cli.generate import load_options
 from deployments.cli.generate.output import STAGES
 from deployments.cli.verify.cells import Cell, Point
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import KPolicyName, Numerics, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.loading import loader
 from specdec_core.loading.loader import LoadConfig, load_pair
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
@@ -63,7 +63,7 @@ def test_every_cell_is_measured_and_compared_with_plain_decoding(
         loads.append(args)
         return load_pair(*args)
 
-    monkeypatch.setattr(load_options, "load_pair", counted)
+    monkeypatch.setattr(loader, "load_pair", counted)
     flags = ["--spec-methods", "ngram,draft_model", "--spec-model", tiny_folder]
     outcome, found = bench(*flags, "--batch-sizes", "1,2", *FIXED, "--repeat", 2)
     assert outcome.status == 0, outcome.err
