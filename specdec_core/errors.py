@@ -65,3 +65,7 @@ class OutOfBlocksError(SpecdecError):
 
 class NotExactError(ModelNotSupportedError):
     """Exact numerics cannot be kept on this machine and model. The message names the operation."""
+
+
+class RankError(SpecdecError):
+    """A rank of a replica is gone, or its model differs from that of rank 0."""

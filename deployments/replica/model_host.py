@@ -18,6 +18,7 @@ from specdec_core.config import Numerics
 from specdec_core.loading.loader import LoadConfig, LoadedModel, device_of, load_model, timed
 from specdec_core.loading.profiler import rows_of_a_group
 from specdec_core.messages import ReplicaInfo, Role
+from specdec_core.worker.ranks import OneRank, RankGroup, Ranks
 from specdec_core.worker.replica import Replica
 
 
@@ -26,6 +27,8 @@ class HostedModel:
     """A loaded model, ready to run leases."""
 
     runner: Replica
+    ranks: Ranks
+    """The processes that run its passes."""
     loaded: LoadedModel
     role: Role
     max_num_seqs: int
@@ -69,16 +72,55 @@ def device_name(config: ServiceConfig, role: Role) -> str:
 
 
 def host_model(
-    config: ServiceConfig, role: Role, num_threads: int, tell: Callable[[str], None] | None = None
+    config: ServiceConfig,
+    role: Role,
+    num_threads: int,
+    tell: Callable[[str], None] | None = None,
+    ranks: Ranks | None = None,
 ) -> HostedModel:
-    """Load the role's model. Call it in the thread that will run the leases."""
+    """Load the role's model, as rank 0 of `ranks`; None means that it is the only one.
+
+    Call it in the thread that will run the leases.
+    """
+    loaded = _load(config, role, num_threads, tell)
+    ranks = ranks or OneRank()
+    # Draft and target share the tokenizer: a grammar means the same to both.
+    grammars = Compiler(
+        lambda: load_text_model(resolve_model(config.model), revision=config.revision),
+        config.grammar_limits,
+        GrammarThreads(),
+    )
+    trim()  # what reading and packing weights has left: twice the demo model
+    loaded = timed(loaded, role)
+    grammars.begin()
+    is_open = role is Role.TARGET and config.max_num_seqs is None
+    return HostedModel(
+        runner=Replica(ranks.lead(loaded.model), role, grammars),
+        ranks=ranks,
+        loaded=loaded,
+        role=role,
+        max_num_seqs=rows_of_a_group(loaded.model) if is_open else 0,
+    )
+
+
+def follow(config: ServiceConfig, role: Role, num_threads: int, group: RankGroup) -> None:
+    """Load the role's model on a rank other than 0, and run its passes until the replica ends."""
+    group.follow(_load(config, role, num_threads).model)
+
+
+def _load(
+    config: ServiceConfig,
+    role: Role,
+    num_threads: int,
+    tell: Callable[[str], None] | None = None,
+) -> LoadedModel:
     torch.set_num_threads(num_threads)
     is_target = role is Role.TARGET
     path = config.model if is_target else config.draft
     assert path is not None, "draft replicas exist only with a draft model"
     pool = config.pool_config()
     device = device_name(config, role)
-    loaded = load_model(
+    return load_model(
         resolve_model(path),
         LoadConfig(
             dtype=config.dtype,
@@ -95,15 +137,3 @@ def host_model(
             max_choices=pool.max_choices if is_target else pool.max_group_size,
         ),
     )
-    # Draft and target share the tokenizer: a grammar means the same to both.
-    grammars = Compiler(
-        lambda: load_text_model(resolve_model(config.model), revision=config.revision),
-        config.grammar_limits,
-        GrammarThreads(),
-    )
-    trim()  # what reading and packing weights has left: twice the demo model
-    loaded = timed(loaded, role)
-    grammars.begin()
-    is_open = is_target and config.max_num_seqs is None
-    rows = rows_of_a_group(loaded.model) if is_open else 0
-    return HostedModel(Replica(loaded.model, role, grammars), loaded, role, rows)

@@ -35,6 +35,7 @@ from specdec_core.messages import Role
 
 if TYPE_CHECKING:
     from deployments.replica.model_host import HostedModel
+    from specdec_core.worker.ranks import Ranks
 
 
 class _PoolReplica:
@@ -71,13 +72,14 @@ class _PoolReplica:
             executor=executor,
             spans=LeaseSpans(self._tracing.tracer),
         )
-        return _Work(work, loop.create_task(work.run()))
+        return _Work(work, loop.create_task(work.run()), hosted.ranks)
 
     async def check_health(self) -> None:
         """Raise if leases cannot be run, or no longer. Serve then replaces the replica."""
         work = await asyncio.shield(self._starting)
         if work.loop.failure is not None:
             raise RuntimeError("running a lease failed") from work.loop.failure
+        work.ranks.check()
         if work.running.done():
             raise RuntimeError("the work loop has ended")
         if work.loop.is_stuck:
@@ -108,11 +110,13 @@ class _Work(NamedTuple):
 
     loop: WorkLoop
     running: asyncio.Task[None]
+    ranks: Ranks
 
     async def end(self, timeout_s: float, is_awaited: Callable[[], Awaitable[bool]]) -> None:
         if not self.running.done():
             await self.loop.drain(timeout_s, is_awaited)
             self.running.cancel()
+        self.ranks.close()
 
 
 def _load(config: ServiceConfig, role: Role, tell: Callable[[str], None]) -> HostedModel:

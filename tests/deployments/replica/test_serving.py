@@ -22,6 +22,7 @@ from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.messages import Role
+from specdec_core.worker.ranks import OneRank
 from tests.deployments.fake_replica import FakeReplica
 
 SPEC = CoordinatorSpec(application="a", version="1", pool=PoolConfig())
@@ -50,7 +51,7 @@ class Loading:
         self.has_ended = True
         if self.failure is not None:
             raise self.failure
-        return SimpleNamespace(runner=FakeReplica(role))
+        return SimpleNamespace(runner=FakeReplica(role), ranks=OneRank())
 
 
 @pytest.fixture

@@ -1,0 +1,264 @@
+"""The ranks of one replica: rank 0 decides, and every other rank repeats what it did to its model.
+
+Rank 0 runs the leases: it knows sequences, IDs and grammars, and it samples. The other ranks hold
+a model and its KV cache alone. They get one message per pass: the changes of the cache since the
+last pass, then the pass. Equal calls in equal order leave equal slots and blocks on each rank. When
+a rank fails or differs, the pass fails on rank 0, and with it the replica. The scheduler then
+continues its sequences elsewhere, as after any failure.
+
+Each rank computes the whole model. A sharded model would exchange its parts within a pass.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import Store
+
+from specdec_core.errors import OutOfBlocksError, RankError
+from specdec_core.model import CachedModel, Feed
+from specdec_core.step_times import StepTime
+
+_NO_LIMIT = timedelta(days=365)
+"""Followers wait for the next pass. A lost connection ends the wait."""
+_SLOT_CHANGES = ("allocate", "free", "rollback")
+_PREFIX_CHANGES = ("publish", "adopt", "withdraw", "withdraw_all")
+
+Change = tuple[str, Sequence[Any], int | None]
+"""Name of a method that changes the cache, its arguments, and what it returned on rank 0."""
+
+
+class Ranks(Protocol):
+    """The ranks of a replica, as the process that runs its leases sees them."""
+
+    def lead(self, model: CachedModel) -> CachedModel:
+        """Return the model that the leases run over. Its passes run on every rank."""
+        ...
+
+    def check(self) -> None:
+        """Raise RankError if a rank is gone. Any thread may call it, also between passes."""
+        ...
+
+    def close(self) -> None:
+        """End the other ranks, those that are left. Called when no pass runs."""
+        ...
+
+
+class OneRank:
+    """The only rank of a replica; implements Ranks."""
+
+    def lead(self, model: CachedModel) -> CachedModel:
+        """See Ranks."""
+        return model
+
+    def check(self) -> None:
+        """See Ranks."""
+
+    def close(self) -> None:
+        """See Ranks."""
+
+
+class RankGroup:
+    """The processes of one replica, connected by gloo; implements Ranks on rank 0."""
+
+    def __init__(
+        self, rank: int, size: int, store: Store, is_alive: Callable[[], bool] | None = None
+    ) -> None:
+        """Join the group, and wait until all of its `size` ranks have joined.
+
+        A process is in one group. `is_alive` tells rank 0 whether the other processes still run.
+        """
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_NO_LIMIT)
+        self._is_alive = is_alive
+
+    def lead(self, model: CachedModel) -> CachedModel:
+        """See Ranks."""
+        return LeadingModel(model, self)
+
+    def follow(self, model: CachedModel) -> None:
+        """Repeat what rank 0 does to its model, until it closes the group.
+
+        Raises RankError if rank 0 is lost, or if a change turns out differently on this rank.
+        """
+        slots: dict[int, int] = {}
+        while (message := self._receive()) is not None:
+            changes, feeds = message
+            for change in changes:
+                _repeat(model, slots, change)
+            own_feeds = [feed._replace(slot=slots[feed.slot]) for feed in feeds]
+            self.run(partial(model.score, own_feeds))
+
+    def check(self) -> None:
+        """See Ranks."""
+        if self._is_alive is not None and not self._is_alive():
+            raise RankError("a rank of this replica has ended")
+
+    def close(self) -> None:
+        """See Ranks."""
+        with suppress(RankError):
+            self._broadcast(b"")
+        dist.destroy_process_group()
+
+    def send(self, changes: Sequence[Change], feeds: Sequence[Feed]) -> None:
+        """Send the other ranks the changes since the last pass, and the next pass."""
+        plain = [
+            (name, [_plain(value) for value in args], result) for name, args, result in changes
+        ]
+        self._broadcast(json.dumps([plain, feeds]).encode())
+
+    def run(self, run_pass: Callable[[], Tensor]) -> Tensor:
+        """Run a pass on this rank; return its logits once it has ended alike on all ranks.
+
+        Raises OutOfBlocksError if all ranks lack blocks. Raises RankError if the ranks differ.
+        """
+        error: Exception | None = None
+        try:
+            logits = run_pass()
+        except Exception as raised:
+            error = raised
+        status = 2 if error else 0
+        status -= isinstance(error, OutOfBlocksError)
+        bounds = torch.tensor([status, -status])
+        with _lost_connections():
+            dist.all_reduce(bounds, op=dist.ReduceOp.MAX)
+        if bounds.sum():
+            raise RankError("a pass ended differently on the ranks of this replica") from error
+        if error is not None:
+            raise error
+        return logits
+
+    def _receive(self) -> tuple[list[Change], list[Feed]] | None:
+        """Return the next message of rank 0; None after the last one."""
+        text = self._broadcast(None)
+        if not text:
+            return None
+        changes, feeds = json.loads(text)
+        return changes, [Feed(*feed) for feed in feeds]
+
+    def _broadcast(self, text: bytes | None) -> bytes:
+        """Send `text` from rank 0, or receive it on another rank; return it."""
+        length = torch.tensor([0 if text is None else len(text)])
+        with _lost_connections():
+            dist.broadcast(length, src=0)
+            content = torch.zeros(int(length), dtype=torch.uint8)
+            if text:
+                content = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+            if len(content):
+                dist.broadcast(content, src=0)
+        return content.numpy().tobytes()
+
+
+class LeadingModel:
+    """The model of rank 0, which the other ranks follow; implements CachedModel and PrefixCache.
+
+    A change of the cache is sent with the next pass, because only passes read the cache.
+    """
+
+    def __init__(self, model: CachedModel, group: RankGroup) -> None:
+        self._model = model
+        self._group = group
+        self._changes: list[Change] = []
+        self.prefix_cache = None if model.prefix_cache is None else self
+        self.vocab_size = model.vocab_size
+        self.max_model_len = model.max_model_len
+        self.num_blocks = model.num_blocks
+        self.block_size = model.block_size
+        self.tile_rows = model.tile_rows
+
+    def score(self, feeds: Sequence[Feed]) -> Tensor:
+        changes, self._changes = self._changes, []
+        self._group.send(changes, feeds)
+        return self._group.run(partial(self._model.score, feeds))
+
+    def allocate(self) -> int:
+        return int(self._change("allocate"))
+
+    def free(self, slot: int) -> None:
+        self._change("free", slot)
+
+    def rollback(self, slot: int, length: int) -> None:
+        if self._model.cached_len(slot) > length:
+            self._change("rollback", slot, length)
+
+    def publish(self, slot: int, ids: array[int], root: str) -> None:
+        self._change("publish", slot, ids, root)
+
+    def adopt(self, slot: int, ids: array[int], root: str) -> int:
+        return int(self._change("adopt", slot, ids, root))
+
+    def withdraw(self, slot: int) -> None:
+        self._change("withdraw", slot)
+
+    def withdraw_all(self) -> None:
+        self._change("withdraw_all")
+
+    def cached_len(self, slot: int) -> int:
+        return self._model.cached_len(slot)
+
+    def wait(self) -> None:
+        self._model.wait()
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self._model.num_free_blocks
+
+    @property
+    def step_times(self) -> tuple[StepTime, ...]:
+        return self._model.step_times
+
+    @property
+    def recording_s(self) -> float:
+        return self._model.recording_s
+
+    def _change(self, name: str, *args: Any) -> Any:
+        """Change the cache of this rank. A change that raises is none, and is not sent."""
+        result = _method(self._model, name)(*args)
+        self._changes.append((name, args, result))
+        return result
+
+
+def _repeat(model: CachedModel, slots: dict[int, int], change: Change) -> None:
+    """Repeat a change of rank 0, whose slots have the numbers that `slots` gives them here.
+
+    Raises RankError if it turns out differently.
+    """
+    name, plain_args, expected = change
+    if name == "allocate":
+        assert expected is not None
+        slots[expected] = model.allocate()
+        return
+    args: list[Any] = [array("i", v) if isinstance(v, list) else v for v in plain_args]
+    if args:
+        args[0] = slots.pop(args[0]) if name == "free" else slots[args[0]]
+    result = _method(model, name)(*args)
+    if result != expected:
+        raise RankError(f"{name} returned {result} on this rank and {expected} on rank 0")
+
+
+def _method(model: CachedModel, name: str) -> Callable[..., Any]:
+    assert name in _SLOT_CHANGES + _PREFIX_CHANGES, f"{name} changes no cache"
+    method: Callable[..., Any]
+    method = getattr(model.prefix_cache if name in _PREFIX_CHANGES else model, name)
+    return method
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, array) else value
+
+
+@contextmanager
+def _lost_connections() -> Iterator[None]:
+    """Turn the errors of collectives into RankError."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RankError("the connection to a rank of this replica is lost") from error
