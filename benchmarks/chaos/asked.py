@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from deployments.cli.bench.grpc_load import request_message
-from deployments.cli.bench.prompts import Prompt
 from deployments.cli.generate.prompt_file import PromptLine
 from deployments.cli.generate.prompt_text import Conversation, first_messages
 from specdec.v1 import generation_pb2 as pb
@@ -69,11 +67,12 @@ class Asked:
         }
 
     def message(self) -> pb.GenerateRequest:
+        message = pb.GenerateRequest(sampling=pb.SamplingParams(**self.sampling))
         if self.way.is_chat:
-            prompt = Prompt(messages=self.messages, sampling=self.sampling)
+            message.chat.messages.extend(pb.ChatMessage(**line) for line in self.messages)
         else:
-            prompt = Prompt(text=self._text, sampling=self.sampling)
-        return request_message("", prompt, {})
+            message.prompt = self._text
+        return message
 
     @property
     def _text(self) -> str:

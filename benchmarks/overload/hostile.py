@@ -17,13 +17,13 @@ from typing import Any
 import grpc
 import psutil
 
-from benchmarks.harness.load import ask_all
+from benchmarks.harness.client import ask_all
 from benchmarks.harness.processes import Kind, below, cpu_seconds, pids_by_kind
 from benchmarks.overload.asking import metadata
 from benchmarks.overload.attacks import Tally, Target, attackers
 from benchmarks.overload.held import held_by_kind, kind_or_other, ours
 from benchmarks.overload.questions import Server, prompts
-from deployments.cli.bench.prompts import Prompt
+from deployments.cli.bench.client import Prompt
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 
@@ -125,18 +125,17 @@ def coordinator_ports(root_pid: int) -> tuple[int, ...]:
 def speed(server: Server, options: HostileOptions) -> float:
     """Output tokens per second of well-behaved streams."""
     sampling = {"temperature": 0, "max_tokens": options.max_tokens, "ignore_eos": True}
-    given = [Prompt(token_ids=ids, sampling=sampling) for ids in prompts(options.requests)]
+    given = [Prompt(token_ids=ids, fields=sampling) for ids in prompts(options.requests)]
     run = ask_all(
         server.url,
         given,
         options.streams,
         _TIMEOUT_S,
-        is_chat=False,
         model=server.model,
         api_key=server.api_key,
     )
     assert not run.failures, run.failures
-    return run.num_output / run.duration_s
+    return sum(one.usage.num_output for one in run.records) / run.duration_s
 
 
 def _attacked(target: Target, root_pid: int, options: HostileOptions, alone: float) -> Turn:

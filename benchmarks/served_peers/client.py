@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.harness.load import ask_all
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.harness.client import ask_all
 from benchmarks.served_peers.engines import Server
 from benchmarks.served_peers.prompts import request_prompt
-from deployments.cli.bench.figures import Decoding, Wanted, decoding, figures
-from deployments.cli.bench.load import LoadRun
-from deployments.cli.bench.records import RequestRecord
+from deployments.cli.bench.figures import Decoding, decoding, figures
+from deployments.cli.bench.load import LoadRun, RequestRecord
 from deployments.cli.bench.speculation import SpecCounts
 from deployments.cli.generate.prompt_file import PromptLine
+from deployments.observability.metrics.families.rounds import ROUND_STAGE
 from deployments.observability.metrics.round_stages import PASS, Stage
 from specdec_core.errors import SpecdecError
 from specdec_core.messages import Role
-
-_WANTED = Wanted(metrics=("ttft", "itl"), percentiles=(50.0, 90.0, 99.0), goals={})
-_PASS, _BETWEEN = (f"{Role.TARGET} {stage}" for stage in (PASS[Role.TARGET], Stage.ADDED))
 
 
 class Busy(NamedTuple):
@@ -33,16 +33,28 @@ class Busy(NamedTuple):
 def passes_of(run: LoadRun) -> dict[str, float]:
     """What the server tells of its target's passes: how many, their seconds, the seconds that
     rounds took besides, tokens that were drafted and accepted. Empty where it tells none."""
-    stages, speculation = run.stages or {}, run.speculation or SpecCounts()
-    if _PASS not in stages:
+    before, after = map(_target_totals, run.metrics_pages)
+    passed, speculation = after - before, run.speculation or SpecCounts()
+    if not passed[PASS[Role.TARGET], "count"]:
         return {}
     return {
-        "count": stages[_PASS]["count"],
-        "pass_s": stages[_PASS]["seconds"],
-        "between_s": stages.get(_BETWEEN, {}).get("seconds", 0.0),
+        "count": passed[PASS[Role.TARGET], "count"],
+        "pass_s": passed[PASS[Role.TARGET], "sum"],
+        "between_s": passed[Stage.ADDED, "sum"],
         "drafted": speculation.num_draft_tokens,
         "accepted": speculation.num_accepted_tokens,
     }
+
+
+def _target_totals(page: str) -> Counter[tuple[str, str]]:
+    """Return the totals of the target's stages from /metrics, by stage and count or sum."""
+    totals: Counter[tuple[str, str]] = Counter()
+    lines = [line for line in page.splitlines() if line.startswith(ROUND_STAGE)]
+    for family in text_string_to_metric_families("\n".join(lines) + "\n"):
+        for sample in family.samples:
+            if sample.labels["role"] == Role.TARGET:
+                totals[sample.labels["stage"], sample.name.rpartition("_")[2]] += sample.value
+    return totals
 
 
 class Asked(NamedTuple):
@@ -109,7 +121,7 @@ def read(run: LoadRun, streams: int, max_tokens: int, *, ignore_eos: bool = True
     lengths = {record.usage.num_output for record in run.records}
     if ignore_eos and lengths != {max_tokens}:
         raise SpecdecError(f"answers of {sorted(lengths)} tokens, asked for {max_tokens} each")
-    found = figures(run.records, run.duration_s, _WANTED)
+    found = figures(run)
     return Asked(
         input_tokens=found["total_input_tokens"],
         tokens=found["total_output_tokens"],

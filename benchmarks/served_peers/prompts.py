@@ -11,7 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from deployments.cli.bench.prompts import COPYING_FILE, Prompt
+from deployments.cli.bench.client import Prompt
+from deployments.cli.bench.prompts import COPYING_FILE
 from deployments.cli.generate.prompt_file import PromptLine, read_prompt_file
 from deployments.cli.generate.prompt_text import encode_line, first_messages
 from deployments.text.tokenizer import load_text_model
@@ -55,7 +56,7 @@ def has_fixed_length(kind: str) -> bool:
 
 
 def request_prompt(line: PromptLine, sampling: Mapping[str, Any]) -> Prompt:
-    return Prompt(messages=first_messages(line), sampling=sampling)
+    return Prompt(messages=first_messages(line), fields=sampling)
 
 
 def token_ids(folder: str, lines: Sequence[PromptLine]) -> list[list[int]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.harness.load import ask_all
+from benchmarks.harness.client import ask_all
 from benchmarks.host_time.served.snapshot import Watched
 from benchmarks.host_time.served.waiting import CpuUse
-from deployments.cli.bench.prompts import Prompt
+from deployments.cli.bench.client import Prompt
 from specdec_core.errors import SpecdecError
 
 _AT_A_TIME = 8
@@ -29,7 +29,7 @@ def use_of_requests(url: str, watched: Watched, count: int) -> Mapping[str, CpuU
 
 def _ask(url: str, text: str, count: int) -> None:
     prompts = [
-        Prompt(messages=[{"role": "user", "content": f"{text} {number}."}], sampling=_SAMPLING)
+        Prompt(messages=[{"role": "user", "content": f"{text} {number}."}], fields=_SAMPLING)
         for number in range(count)
     ]
     run = ask_all(url, prompts, _AT_A_TIME, _TIMEOUT_S)

@@ -18,10 +18,8 @@ bench_app = typer.Typer(no_args_is_help=True, help="Measure a running server, or
 @bench_app.command()
 def serve(
     ctx: typer.Context,
-    more_goals: bench_flags.MoreGoals = None,
     backend: bench_flags.BackendName = Backend.OPENAI,
-    base_url: bench_flags.BaseUrl = None,
-    grpc_address: bench_flags.GrpcAddress = None,
+    base_url: bench_flags.BaseUrl = "http://127.0.0.1:8000",
     model: bench_flags.ServedModel = None,
     api_key: bench_flags.ApiKey = None,
     extra_body: bench_flags.ExtraBody = "{}",
@@ -29,46 +27,33 @@ def serve(
     dataset_path: bench_flags.DatasetPath = None,
     num_prompts: bench_flags.NumPrompts = None,
     random_input_len: bench_flags.InputLen = 1024,
-    random_vocab: bench_flags.RandomVocab = bench_flags.DEFAULT_VOCAB,
-    raw_prompt: bench_flags.RawPrompt = False,
     max_tokens: bench_flags.MaxTokens = 128,
     temperature: flag.Temperature = 0.0,
-    top_p: bench_flags.TopP = None,
     ignore_eos: bench_flags.IgnoreEos = False,
     request_rate: bench_flags.RequestRate = float("inf"),
-    burstiness: bench_flags.Burstiness = 1.0,
     max_concurrency: bench_flags.MaxConcurrency = None,
     num_warmups: bench_flags.NumWarmups = 0,
     repeat: bench_flags.Repeat = 1,
-    request_timeout: bench_flags.RequestTimeout = 600.0,
     seed: bench_flags.Seed = 0,
-    percentile_metrics: bench_flags.PercentileMetrics = "ttft,tpot,itl,e2el",
-    metric_percentiles: bench_flags.MetricPercentiles = "50,90,99",
-    goodput: bench_flags.Goodput = None,
     save_result: bench_flags.SaveResult = None,
-    save_detailed: bench_flags.SaveDetailed = False,
-    plot: bench_flags.SpreadPlot = None,
 ) -> None:
-    """Load a running server (OpenAI's routes of any server, or our gRPC) and measure its answers.
+    """Load a running server with OpenAI's routes and measure its answers.
 
-    Flags and figures are those of `vllm bench serve`. With speculation a chunk has several tokens,
-    so that ITL comes in bursts: compare TPOT and E2EL.
+    Flags and figures are a part of those of `vllm bench serve`, which measures this server too.
+    With speculation a chunk has several tokens, so that ITL comes in bursts: compare TPOT and E2EL.
 
     Examples:
 
     `specdec bench serve --random-input-len 128 --num-prompts 64 --max-concurrency 8`
 
-    `specdec bench serve --backend openai-chat --dataset-name spec_bench --dataset-path p.jsonl
-    --num-prompts 48 --request-rate 2 --goodput ttft:200 tpot:50 --save-result r.json --plot r.png`
+    `specdec bench serve --backend openai-chat --dataset-name copying --repeat 3 --num-warmups 4`
 
-    `specdec bench serve --backend grpc --grpc-address 127.0.0.1:9000 --repeat 3 --num-warmups 4`
+    `specdec bench serve --backend openai-chat --dataset-path p.jsonl --request-rate 2
+    --save-result r.json`
     """
     from deployments.cli.bench import serve as bench_serve
-    from deployments.cli.bench.serve_options import BenchServeOptions
 
-    goals = bench_flags.goals_of(goodput or (), more_goals or ())
-    named = {name: value for name, value in ctx.params.items() if name != "more_goals"}
-    bench_serve.run(BenchServeOptions(**{**named, "goodput": goals}))
+    bench_serve.run(bench_serve.BenchServeOptions(**ctx.params))
 
 
 @bench_app.command()

@@ -6,24 +6,26 @@ concurrent requests includes those that failed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import accumulate
-from statistics import fmean, median, pstdev
+from statistics import fmean, median, median_low, pstdev
 from typing import Any, NamedTuple
 
-from deployments.cli.bench.names import METRICS
-from deployments.cli.bench.records import RequestRecord
+from deployments.cli.bench.load import LoadRun, RequestRecord
 
+METRICS = {
+    "ttft": "Time to First Token",
+    "tpot": "Time per Output Token (excl. 1st token)",
+    "itl": "Inter-token Latency",
+    "e2el": "End-to-end Latency",
+}
+"""Latencies by name, in the order of the report."""
+PERCENTILES = (50, 90, 99)
+PER_POSITION = "spec_decode_per_position_acceptance_rates"
+_WORST = {"completed": min, "failed": max}
+"""Over several runs the worst value is reported, so that a median hides no failure."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Choice of the reported figures."""
-
-    metrics: tuple[str, ...] = tuple(METRICS)
-    percentiles: tuple[float, ...] = (50.0, 90.0, 99.0)
-    goals: Mapping[str, float]
-    """Maximum milliseconds of a good request, by latency. If empty, no goodput is reported."""
+Figures = dict[str, Any]
 
 
 class Decoding(NamedTuple):
@@ -47,30 +49,28 @@ def decoding(records: Sequence[RequestRecord]) -> Decoding:
     return Decoding(tokens, sum(one.e2el_s - one.ttft_s for one in own))
 
 
-def figures(records: Sequence[RequestRecord], duration_s: float, wanted: Wanted) -> dict[str, Any]:
+def figures(run: LoadRun) -> Figures:
     """Return latencies in milliseconds and throughputs per second. 0 where nothing was
     completed."""
-    done = [record for record in records if record.error is None]
+    done = [record for record in run.records if record.error is None]
     num_input = sum(record.usage.num_input for record in done)
     num_output = sum(record.usage.num_output for record in done)
-    num_good = sum(_is_good(record, wanted.goals) for record in done)
-    found: dict[str, Any] = {
-        "duration": duration_s,
+    found: Figures = {
+        "duration": run.duration_s,
         "completed": len(done),
-        "failed": len(records) - len(done),
+        "failed": len(run.records) - len(done),
         "total_input_tokens": num_input,
         "total_output_tokens": num_output,
-        "request_throughput": len(done) / duration_s,
-        "request_goodput": num_good / duration_s if wanted.goals else None,
-        "output_throughput": num_output / duration_s,
+        "request_throughput": len(done) / run.duration_s,
+        "output_throughput": num_output / run.duration_s,
         "decode_throughput_per_stream": decoding(done).rate,
-        "total_token_throughput": (num_input + num_output) / duration_s,
+        "total_token_throughput": (num_input + num_output) / run.duration_s,
         "max_output_tokens_per_s": max(tokens_by_second(done), default=0.0),
-        "max_concurrent_requests": peak_concurrency(records),
+        "max_concurrent_requests": peak_concurrency(run.records),
     }
-    for name in wanted.metrics:
-        found |= _latency(name, latencies(name, done), wanted.percentiles)
-    return found
+    for name in METRICS:
+        found |= _latency(name, latencies(name, done))
+    return found | (run.speculation.figures() if run.speculation else {})
 
 
 def latencies(name: str, records: Sequence[RequestRecord]) -> list[float]:
@@ -82,15 +82,13 @@ def latencies(name: str, records: Sequence[RequestRecord]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _latency(
-    name: str, values_s: Sequence[float], percentiles: Sequence[float]
-) -> dict[str, float]:
+def _latency(name: str, values_s: Sequence[float]) -> dict[str, float]:
     ordered = sorted(1000 * value for value in values_s) or [0.0]
     return {
         f"mean_{name}_ms": fmean(ordered),
         f"median_{name}_ms": median(ordered),
         f"std_{name}_ms": pstdev(ordered),
-        **{f"p{p:g}_{name}_ms": percentile(ordered, p) for p in percentiles},
+        **{f"p{p}_{name}_ms": percentile(ordered, p) for p in PERCENTILES},
     }
 
 
@@ -100,12 +98,6 @@ def percentile(ordered: Sequence[float], p: float) -> float:
     below = int(place)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
-
-
-def _is_good(record: RequestRecord, goals: Mapping[str, float]) -> bool:
-    """Return whether every goal is met. The TPOT of an answer of one token always is."""
-    reached = {name: getattr(record, f"{name}_s") or 0.0 for name in goals}
-    return all(1000 * reached[name] <= limit_ms for name, limit_ms in goals.items())
 
 
 def tokens_by_second(records: Sequence[RequestRecord]) -> list[float]:
@@ -130,3 +122,18 @@ def peak_concurrency(records: Sequence[RequestRecord]) -> int:
     ends = [(record.end_s, -1) for record in records]
     changes = (change for _, change in sorted([*starts, *ends]))
     return max(accumulate(changes), default=0)
+
+
+def over_runs(runs: Sequence[Figures]) -> Figures:
+    """Return the median of every figure that all runs have. For a count, it is a value that
+    occurred."""
+    shared = [name for name in runs[0] if all(name in run for run in runs)]
+    return {name: _middle(name, [run[name] for run in runs]) for name in shared}
+
+
+def _middle(name: str, values: Sequence[Any]) -> Any:
+    if name in _WORST:
+        return _WORST[name](values)
+    if name == PER_POSITION:
+        return [median(rates) for rates in zip(*values, strict=False)]
+    return median_low(values) if isinstance(values[0], int) else median(values)

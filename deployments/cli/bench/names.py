@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
 
-HTTP_URL = "http://127.0.0.1:8000"
 GRPC_ADDRESS = "127.0.0.1:9000"
-"""Default addresses of `specdec serve`."""
-
-METRICS = {
-    "ttft": "Time to First Token",
-    "tpot": "Time per Output Token (excl. 1st token)",
-    "itl": "Inter-token Latency",
-    "e2el": "End-to-end Latency",
-}
-"""Latencies by name, in the order of the report."""
-GOALS = ("ttft", "tpot", "e2el")
-"""Latencies of which a request has exactly one."""
+"""Default address of `specdec serve` for gRPC."""
 
 
 class Backend(StrEnum):
-    """Protocol of the server."""
+    """Route of the server."""
 
     OPENAI = "openai"
     """/v1/completions."""
     OPENAI_CHAT = "openai-chat"
     """/v1/chat/completions."""
-    GRPC = "grpc"
-    """specdec.v1.GenerationService."""
 
 
 class DatasetName(StrEnum):
@@ -42,10 +28,4 @@ class DatasetName(StrEnum):
     CUSTOM = "custom"
     """A file, from its beginning."""
     RANDOM = "random"
-
-
-class Vocabulary(NamedTuple):
-    """Range of token IDs for random prompts, both ends included."""
-
-    first: int
-    last: int
+    """Common words, drawn at random."""

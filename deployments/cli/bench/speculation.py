@@ -78,7 +78,7 @@ class SpecCounts:
 
 
 def counts_of_answer(payload: Mapping[str, Any]) -> SpecCounts:
-    """Return the counts of `metrics.speculative_decoding`, or of gRPC's SpeculationStats."""
+    """Return the counts of an answer's `metrics.speculative_decoding`."""
     return SpecCounts(
         num_drafts=payload["num_spec_steps"],
         num_draft_tokens=payload["num_draft_tokens"],

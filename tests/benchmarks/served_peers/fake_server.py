@@ -5,8 +5,13 @@ Its chunks have the shapes of vLLM's, specdec's and llama-server's streams.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import web
@@ -73,6 +78,28 @@ class FakeServer:
             await answer.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
         await answer.write(b"data: [DONE]\n\n")
         return answer
+
+
+@contextmanager
+def listening(server: FakeServer) -> Iterator[str]:
+    """Its address, while a thread answers there."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    loop = asyncio.new_event_loop()
+    runner = web.AppRunner(server.app())
+
+    async def begin() -> None:
+        await runner.setup()
+        await web.SockSite(runner, listener).start()
+
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(begin(), loop).result()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
 
 
 if __name__ == "__main__":

@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
-from aiohttp import web
 
 from benchmarks.served_peers.client import Asked, Busy, Client, busy, passes_of
 from benchmarks.served_peers.engines import SERVERS
 from benchmarks.served_peers.prompts import COPYING, COPYING_KINDS, LONG, SHORT, Prompts
-from deployments.cli.bench.load import LoadRun
-from deployments.cli.bench.records import RequestRecord, Usage
-from deployments.cli.bench.speculation import SpecCounts
+from deployments.cli.bench.client import Usage
+from deployments.cli.bench.load import LoadRun, RequestRecord
 from specdec_core.errors import SpecdecError
-from tests.benchmarks.served_peers.fake_server import FakeServer
+from tests.benchmarks.served_peers.fake_server import FakeServer, listening
 
 NAMES = {"vllm": "vllm", "llama": "llama-bf16", "specdec": "specdec"}
-
-
-@contextmanager
-def listening(server: FakeServer) -> Iterator[str]:
-    """Its address, while a thread answers there."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    loop = asyncio.new_event_loop()
-    runner = web.AppRunner(server.app())
-
-    async def begin() -> None:
-        await runner.setup()
-        await web.SockSite(runner, listener).start()
-
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    asyncio.run_coroutine_threadsafe(begin(), loop).result()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
 
 
 def ask(server: FakeServer, dialect: str, temperature: float = 0.0) -> Asked:
@@ -87,22 +57,32 @@ def test_streams_are_busy_until_the_first_has_nothing_left_to_ask_for() -> None:
     assert busy(records[:2], 4) == Busy(tokens=6, seconds=2), "no request for some"
 
 
+def page(num_passes: int, pass_s: float, added_s: float) -> str:
+    """A part of /metrics of a server with two cells."""
+    stage = "specdec_round_stage_seconds"
+    labels = '{role="target",stage="verify",cell="%d"}'
+    return f"""
+{stage}_count{labels % 0} {num_passes - 1}
+{stage}_count{labels % 1} 1
+{stage}_sum{labels % 0} {pass_s}
+{stage}_bucket{{role="target",stage="verify",le="0.5"}} 7
+{stage}_sum{{role="target",stage="added"}} {added_s}
+{stage}_count{{role="draft",stage="draft"}} 9
+specdec_spec_decode_num_draft_tokens_total {2 * num_passes}
+"""
+
+
 def test_passes_are_those_that_the_server_counts_meanwhile() -> None:
-    stages = {
-        "target verify": {"count": 3.0, "seconds": 0.6},
-        "target added": {"count": 2.0, "seconds": 0.1},
-        "draft draft": {"count": 9.0, "seconds": 9.0},
-    }
-    speculation = SpecCounts(num_draft_tokens=7, num_accepted_tokens=2)
-    told = LoadRun(records=(), duration_s=1.0, speculation=speculation, stages=stages)
-    assert passes_of(told) == {
+    pages = page(4, 1.5, 0.25), page(7, 2.0, 0.75)
+    counted = LoadRun(records=(), duration_s=1.0, metrics_pages=pages)
+    assert passes_of(counted) == {
         "count": 3,
-        "pass_s": 0.6,
-        "between_s": 0.1,
-        "drafted": 7,
-        "accepted": 2,
+        "pass_s": 0.5,
+        "between_s": 0.5,
+        "drafted": 6,
+        "accepted": 0,
     }
-    assert passes_of(LoadRun(records=(), duration_s=1.0, speculation=None, stages=None)) == {}
+    assert passes_of(LoadRun(records=(), duration_s=1.0)) == {}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

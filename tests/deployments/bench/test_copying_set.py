@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from deployments.cli.bench.grpc_load import request_message
-from deployments.cli.bench.http_load import HttpClient
-from deployments.cli.bench.load import Load
+from deployments.cli.bench.client import Prompt
 from deployments.cli.bench.names import DatasetName
-from deployments.cli.bench.prompts import COPYING_FILE, Prompt, PromptForm, file_prompts
+from deployments.cli.bench.prompts import COPYING_FILE, file_prompts
 from deployments.cli.generate.prompt_file import read_prompt_file
 from deployments.cli.generate.prompt_text import encode_line
 from deployments.text.tokenizer import load_text_model
@@ -23,7 +19,7 @@ MAX_PROMPT_TOKENS, MAX_ANSWER_TOKENS = 700, 256
 
 
 def taken(count: int | None = None) -> list[Prompt]:
-    return file_prompts(DatasetName.COPYING, COPYING_FILE, count, PromptForm.CHAT, {})
+    return file_prompts(DatasetName.COPYING, COPYING_FILE, count, {}, is_chat=True)
 
 
 def test_every_category_has_its_number_and_every_line_an_id() -> None:
@@ -63,35 +59,3 @@ def test_every_prompt_and_its_answer_fit_the_demos_context(demo_model: Path) -> 
     lengths = {line.id: len(encode_line(text, line, is_raw=False)) for line in LINES}
     assert max(lengths.values()) <= MAX_PROMPT_TOKENS, lengths
     assert text.max_model_len >= MAX_PROMPT_TOKENS + MAX_ANSWER_TOKENS
-
-
-def test_each_run_has_a_salt_of_its_own() -> None:
-    load = Load(prompts=taken(4), arrivals_s=[0.0] * 4, max_concurrency=1, timeout_s=1.0)
-    assert load.for_one_run() is load
-    salted = Load(
-        prompts=load.prompts,
-        arrivals_s=load.arrivals_s,
-        max_concurrency=1,
-        timeout_s=1.0,
-        is_salted=True,
-    )
-    salts = [{one.cache_salt for one in salted.for_one_run().prompts} for _ in range(3)]
-    assert [len(own) for own in salts] == [1, 1, 1]
-    assert len(set.union(*salts)) == 3
-    assert None not in set.union(*salts)
-
-
-def test_the_salt_is_sent_over_http_and_grpc_and_extra_fields_win() -> None:
-    prompt = replace(taken(1)[0], cache_salt="own")
-    (plain,) = taken(1)
-    for extra, salt in ({}, "own"), ({"cache_salt": "other"}, "other"):
-        assert http_body(prompt, extra)["cache_salt"] == salt
-        assert request_message("m", prompt, extra).cache_salt == salt
-    assert "cache_salt" not in http_body(plain, {})
-    assert request_message("m", plain, {}).cache_salt == ""
-
-
-def http_body(prompt: Prompt, extra: dict[str, str]) -> dict[str, object]:
-    session = cast(Any, None)
-    client = HttpClient(http=session, root="", model="m", is_chat=True, extra_body=extra)
-    return client._body(prompt)

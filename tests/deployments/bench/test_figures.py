@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from statistics import quantiles
 from typing import Any
 
 import pytest
 
+from deployments.cli.bench.client import AnswerError, Chunk, Usage
 from deployments.cli.bench.figures import (
-    Wanted,
+    Figures,
     decoding,
     figures,
+    over_runs,
     peak_concurrency,
     percentile,
     tokens_by_second,
 )
-from deployments.cli.bench.records import (
-    AnswerError,
-    Chunk,
-    RequestRecord,
-    Usage,
-    record_request,
-)
-from deployments.cli.bench.serve_report import over_runs
-
-NO_GOALS = Wanted(goals={})
+from deployments.cli.bench.load import LoadRun, RequestRecord, record_request
 
 
 def answered(
@@ -44,6 +37,10 @@ def answered(
     )
 
 
+def figures_of(records: Sequence[RequestRecord], duration_s: float) -> Figures:
+    return figures(LoadRun(records=tuple(records), duration_s=duration_s))
+
+
 def failed(start_s: float, end_s: float) -> RequestRecord:
     return RequestRecord(start_s=start_s, end_s=end_s, error="HTTP 429: full")
 
@@ -57,14 +54,14 @@ def test_decoding_counts_from_the_first_chunk_of_each_answer() -> None:
         failed(0.0, 3.0),
     ]
     assert decoding(records) == (pytest.approx(8), pytest.approx(1.8))
-    found = figures(records, 6.0, NO_GOALS)
+    found = figures_of(records, 6.0)
     assert found["decode_throughput_per_stream"] == pytest.approx(8 / 1.8)
     assert decoding(records[2:]).rate == 0.0
 
 
 def test_latencies_of_one_request() -> None:
     """Sent at 1 s; 2 tokens at 1.5 s, 3 at 1.7 s, 4 at 2.3 s."""
-    found = figures([answered(1.0, [1.5, 1.7, 2.3], 9)], 2.0, NO_GOALS)
+    found = figures_of([answered(1.0, [1.5, 1.7, 2.3], 9)], 2.0)
     assert found["mean_ttft_ms"] == pytest.approx(500)
     assert found["median_e2el_ms"] == pytest.approx(1300)
     assert found["mean_tpot_ms"] == pytest.approx(800 / 8)
@@ -76,55 +73,30 @@ def test_latencies_of_one_request() -> None:
 
 def test_throughputs_count_the_servers_tokens_over_the_whole_run() -> None:
     records = [answered(0, [1, 2], 30), answered(0, [2, 3], 50), failed(0, 1)]
-    found = figures(records, 4.0, NO_GOALS)
+    found = figures_of(records, 4.0)
     assert (found["completed"], found["failed"]) == (2, 1)
     assert (found["total_input_tokens"], found["total_output_tokens"]) == (20, 80)
     assert found["request_throughput"] == 0.5
     assert found["output_throughput"] == 20.0
     assert found["total_token_throughput"] == 25.0
-    assert found["request_goodput"] is None
 
 
 def test_an_answer_of_one_token_has_no_time_per_token() -> None:
     one, two = answered(0, [0.25], 1), answered(0, [0.25, 0.75], 2)
     assert one.tpot_s is None
     assert one.itl_s == []
-    found = figures([one, two], 1.0, NO_GOALS)
+    found = figures_of([one, two], 1.0)
     assert found["mean_tpot_ms"] == found["p99_tpot_ms"] == 500
     assert found["std_tpot_ms"] == 0
-    alone = figures([one], 1.0, NO_GOALS)
+    alone = figures_of([one], 1.0)
     assert alone["mean_tpot_ms"] == alone["mean_itl_ms"] == 0
-
-
-@pytest.mark.parametrize(
-    ("goals", "expected"),
-    [
-        ({"ttft": 250}, 2),
-        ({"ttft": 249}, 1),
-        ({"tpot": 100}, 3),
-        ({"ttft": 600, "tpot": 99}, 2),
-        ({"e2el": 650, "ttft": 500}, 2),
-        ({"ttft": 0}, 0),
-    ],
-)
-def test_goodput_counts_requests_that_keep_every_goal(
-    goals: dict[str, float], expected: int
-) -> None:
-    records = [
-        answered(0, [0.25, 0.65], 5),  # TTFT 250, TPOT 100, E2EL 650
-        answered(0, [0.125, 0.5], 26),  # 125, 15, 500
-        answered(0, [0.6], 1),  # 600, none, 600
-        failed(0, 0.01),
-    ]
-    found = figures(records, 2.0, Wanted(goals=goals))
-    assert found["request_goodput"] == expected / 2.0
 
 
 def test_the_peak_is_the_best_second() -> None:
     """Second 0: 2 of the first's 4 tokens; second 1: 2 + 6; second 3: 6 of the second's 12."""
     first, second = answered(5.0, [5.5, 6.2], 4), answered(5.1, [6.9, 8.0], 12)
     assert tokens_by_second([first, second]) == [2, 8, 0, 6]
-    found = figures([first, second], 4.0, NO_GOALS)
+    found = figures_of([first, second], 4.0)
     assert found["max_output_tokens_per_s"] == 8
     assert tokens_by_second([]) == []
 
@@ -153,31 +125,18 @@ def test_percentiles_lie_between_their_neighbours() -> None:
     assert percentile([3.0], 99) == 3.0
 
 
-def test_only_what_was_asked_for_is_told() -> None:
-    wanted = Wanted(metrics=("tpot",), percentiles=(99.9, 75), goals={})
-    found = figures([answered(0, [1, 2], 3)], 1.0, wanted)
-    told = {name for name in found if name.endswith("_ms")}
-    kinds = ("mean", "median", "std", "p99.9", "p75")
-    assert told == {f"{kind}_tpot_ms" for kind in kinds}
-
-
 def test_a_run_without_answers_has_zeros() -> None:
-    found = figures([failed(0, 1)], 1.0, Wanted(goals={"ttft": 1}))
-    assert found["p99_e2el_ms"] == found["request_goodput"] == found["max_output_tokens_per_s"] == 0
+    found = figures_of([failed(0, 1)], 1.0)
+    assert found["p99_e2el_ms"] == found["max_output_tokens_per_s"] == 0
 
 
 def test_medians_over_runs_hide_no_failure() -> None:
     runs = [
-        {"completed": 4, "failed": 0, "duration": 1.0, "rates": 7, "request_goodput": None},
-        {"completed": 3, "failed": 1, "duration": 9.0, "rates": 9, "request_goodput": None},
-        {"completed": 4, "failed": 0, "duration": 2.0, "only": 1, "request_goodput": None},
+        {"completed": 4, "failed": 0, "duration": 1.0, "rates": 7},
+        {"completed": 3, "failed": 1, "duration": 9.0, "rates": 9},
+        {"completed": 4, "failed": 0, "duration": 2.0, "only": 1},
     ]
-    assert over_runs(runs) == {
-        "completed": 3,
-        "failed": 1,
-        "duration": 2.0,
-        "request_goodput": None,
-    }
+    assert over_runs(runs) == {"completed": 3, "failed": 1, "duration": 2.0}
     positions = "spec_decode_per_position_acceptance_rates"
     rates = [{positions: [0.5, 0.1]}, {positions: [0.9, 0.3]}, {positions: [0.6, 0.2]}]
     assert over_runs(rates) == {positions: [0.6, 0.2]}

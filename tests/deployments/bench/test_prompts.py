@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from deployments.cli.bench.names import DatasetName, Vocabulary
-from deployments.cli.bench.prompts import Prompt, PromptForm, file_prompts, random_prompts
+from deployments.cli.bench.client import Prompt
+from deployments.cli.bench.names import DatasetName
+from deployments.cli.bench.prompts import file_prompts, random_prompts
 from deployments.simulation.arrivals import arrivals
 from specdec_core.errors import InvalidRequestError
 
@@ -59,24 +60,16 @@ def test_the_last_request_comes_at_the_same_time_whatever_was_drawn() -> None:
     assert drawn[0] == arrivals(7, rate=2.0, burstiness=1.0, seed=1)
 
 
-def test_random_ids_come_from_the_range_and_the_seed() -> None:
+@pytest.mark.parametrize("is_chat", [False, True])
+def test_random_prompts_are_words_and_come_from_the_seed(is_chat: bool) -> None:
     def drawn(seed: int) -> list[Prompt]:
-        vocabulary = Vocabulary(5, 8)
-        return random_prompts(9, 40, vocabulary, PromptForm.COMPLETION, {}, seed=seed)
+        return random_prompts(9, 40, {"top_p": 1}, is_chat=is_chat, seed=seed)
 
-    ids = [prompt.token_ids or () for prompt in drawn(0)]
-    assert {len(own) for own in ids} == {40}
-    assert {i for own in ids for i in own} == {5, 6, 7, 8}
-    assert len(set(ids)) == 9
+    texts = [one.messages[0]["content"] if one.messages else one.text for one in drawn(0)]
+    assert {len(text.split()) for text in texts if text} == {40}
+    assert len(set(texts)) == 9
     assert drawn(0) == drawn(0) != drawn(1)
-
-
-def test_a_random_chat_has_words() -> None:
-    (prompt,) = random_prompts(1, 12, Vocabulary(0, 1), PromptForm.CHAT, {"top_p": 1}, seed=3)
-    assert prompt.messages is not None
-    (message,) = prompt.messages
-    assert len(message["content"].split()) == 12
-    assert prompt.sampling == {"top_p": 1}
+    assert {(one.messages is not None, one.fields["top_p"]) for one in drawn(0)} == {(is_chat, 1)}
 
 
 LINES = [
@@ -87,50 +80,47 @@ LINES = [
 CHAT_LINE = {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}
 
 
-def taken(path: Path, form: PromptForm, num: int | None = None, **flags: Any) -> list[Prompt]:
-    name = flags.pop("name", DatasetName.CUSTOM)
-    return file_prompts(name, path, num, form, {"max_tokens": 9}, **flags)
+def taken(
+    path: Path,
+    num: int | None = None,
+    name: DatasetName = DatasetName.CUSTOM,
+    is_chat: bool = False,
+) -> list[Prompt]:
+    return file_prompts(name, path, num, {"max_tokens": 9}, is_chat=is_chat)
 
 
 def test_a_completion_gets_the_text_as_it_is(write: Write) -> None:
-    one, three, ids = taken(write(*LINES), PromptForm.COMPLETION)
+    one, three, ids = taken(write(*LINES))
     assert (one.text, three.text, ids.token_ids) == ("one", "three", (4, 5))
-    assert one.sampling == {"max_tokens": 9}
-    assert three.sampling == {"max_tokens": 5, "temperature": 1.0}
+    assert one.fields == {"max_tokens": 9}
+    assert three.fields == {"max_tokens": 5, "temperature": 1.0}
 
 
 def test_a_chat_gets_messages(write: Write) -> None:
-    one, other = taken(write(LINES[0], CHAT_LINE), PromptForm.CHAT)
+    one, other = taken(write(LINES[0], CHAT_LINE), is_chat=True)
     assert one.messages == [{"role": "user", "content": "one"}]
     assert other.messages == CHAT_LINE["messages"]
 
 
-@pytest.mark.parametrize("is_raw", [False, True])
-def test_grpc_chats_unless_prompts_are_raw(write: Write, is_raw: bool) -> None:
-    one, three, ids = taken(write(*LINES), PromptForm.ANY, is_raw=is_raw)
-    assert (one.text is None, one.messages is None) == (not is_raw, is_raw)
-    assert (three.text == "three", ids.token_ids) == (is_raw, (4, 5))
-
-
 @pytest.mark.parametrize(
-    ("line", "form", "message"),
+    ("line", "is_chat", "message"),
     [
-        (LINES[2], PromptForm.CHAT, "line 1: a chat takes no token ids"),
-        (CHAT_LINE, PromptForm.COMPLETION, "line 1: messages need a chat"),
+        (LINES[2], True, "line 1: a chat takes no token ids"),
+        (CHAT_LINE, False, "line 1: messages need a chat"),
     ],
 )
 def test_what_a_backend_cannot_carry_is_refused(
-    write: Write, line: dict[str, Any], form: PromptForm, message: str
+    write: Write, line: dict[str, Any], is_chat: bool, message: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=message):
-        taken(write(line), form)
+        taken(write(line), is_chat=is_chat)
 
 
 def test_a_file_is_taken_from_its_beginning_or_from_all_categories(write: Write) -> None:
     path = write(*LINES)
-    first = taken(path, PromptForm.COMPLETION, 2)
-    spread = taken(path, PromptForm.COMPLETION, 2, name=DatasetName.SPEC_BENCH)
+    first = taken(path, 2)
+    spread = taken(path, 2, name=DatasetName.SPEC_BENCH)
     assert [prompt.text for prompt in first] == ["one", "three"]
     assert [prompt.text for prompt in spread] == ["one", None]
-    again = taken(path, PromptForm.COMPLETION, 7)
-    assert again == [*taken(path, PromptForm.COMPLETION)] * 2 + again[:1]
+    again = taken(path, 7)
+    assert again == [*taken(path)] * 2 + again[:1]

@@ -6,13 +6,8 @@ from typing import Any
 
 import pytest
 
-from deployments.cli.bench.grpc_load import read_response, request_message
-from deployments.cli.bench.http_load import read_chunk
-from deployments.cli.bench.prompts import Prompt
-from deployments.cli.bench.records import AnswerError, Chunk, Usage
+from deployments.cli.bench.client import AnswerError, Chunk, Usage, read_chunk
 from deployments.cli.bench.speculation import SpecCounts, counts_of_answer, counts_of_page
-from specdec.v1 import generation_pb2 as pb
-from specdec_core.errors import InvalidRequestError
 
 PAYLOAD = {
     "mean_acceptance_length": 2.5,
@@ -128,33 +123,3 @@ def test_chunks_over_http(data: dict[str, Any], expected: Chunk) -> None:
 def test_a_chunk_may_end_an_answer_in_failure(data: dict[str, Any], message: str) -> None:
     with pytest.raises(AnswerError, match=message):
         read_chunk(data)
-
-
-def test_messages_over_grpc() -> None:
-    first = pb.GenerateResponse(token_ids=[1, 2, 3], text="a")
-    assert read_response(first) == Chunk(weight=3)
-    stats = {name: value for name, value in PAYLOAD.items() if name != "mean_acceptance_length"}
-    last = pb.GenerateResponse(
-        text="abcd",
-        finish_reason=pb.FINISH_REASON_LENGTH,
-        usage=pb.Usage(prompt_tokens=4, completion_tokens=6),
-        speculation=pb.SpeculationStats(**stats),
-    )
-    assert read_response(last) == Chunk(weight=4, usage=Usage(4, 6), speculation=COUNTS)
-    with pytest.raises(AnswerError, match="early"):
-        read_response(pb.GenerateResponse(finish_reason=pb.FINISH_REASON_ABORT))
-
-
-def test_a_request_over_grpc_carries_what_a_line_names_and_more() -> None:
-    sampling = {"max_tokens": 4, "temperature": 0.0, "logit_bias": {"7": 1.5}, "bad_words": ["x"]}
-    prompt = Prompt(token_ids=(1, 2), sampling=sampling)
-    message = request_message("m", prompt, {"speculative": {"enabled": False}, "priority": 2})
-    assert message.prompt_token_ids.ids == [1, 2]
-    assert message.sampling.logit_bias == {7: 1.5}
-    assert (message.sampling.temperature, message.sampling.max_tokens) == (0.0, 4)
-    assert not message.speculative.enabled
-    assert (message.model, message.priority) == ("m", 2)
-    chat = Prompt(messages=[{"role": "user", "content": "u", "name": "n"}], sampling={})
-    assert request_message("m", chat, {}).chat.messages[0].content == "u"
-    with pytest.raises(InvalidRequestError, match="--extra-body"):
-        request_message("m", chat, {"nonsense": 1})
