@@ -184,7 +184,7 @@ class SamplingParams:
     allowed_token_ids: tuple[int, ...] = field(
         default=(),
         metadata=_about(
-            "Only these token IDs may be chosen. Empty allows all.", effect=Effect.LOGITS
+            "Only these token IDs may be chosen. By default all may be.", effect=Effect.LOGITS
         ),
     )
     bad_words: tuple[tuple[int, ...], ...] = field(

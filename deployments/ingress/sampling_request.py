@@ -12,7 +12,7 @@ from typing import Any
 
 from deployments.text.tokenizer import TextModel
 from specdec_core.errors import InvalidRequestError
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SAMPLING_FIELDS, SamplingParams
 
 MAX_BAD_WORD_CHARS = 10_000
 """Maximum characters of all bad words of a request, which are tokenized while others wait."""
@@ -27,6 +27,8 @@ _NEGATIVE_SEEDS = 2**53
 _ALL = 0
 _ALL_FOR_OTHERS = -1
 """The top_k that keeps every token ID on other servers."""
+_OWN_NAMES = {field.proto_name: field.name for field in SAMPLING_FIELDS}
+"""Names of SamplingParams, by the names in requests."""
 
 
 def resolve_sampling(
@@ -47,11 +49,9 @@ def resolve_sampling(
         given[name] = text.check_ids(given[name], name)
     if "logit_bias" in given:
         given["logit_bias"] = _checked_bias(given["logit_bias"], text)
-    for name in {"logprobs", "prompt_logprobs"} & given.keys():
-        given[f"num_{name}"] = given.pop(name)
     if given.get("top_k") == _ALL_FOR_OTHERS:
         given["top_k"] = _ALL
-    return replace(base, **given)
+    return replace(base, **{_OWN_NAMES.get(name, name): value for name, value in given.items()})
 
 
 def chosen_seed(seed: int | None) -> int | None:

@@ -30,17 +30,8 @@ from deployments.text.template_process import render_apart
 from deployments.validation_errors import describe_errors
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.loading.files import local_folder
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SAMPLING_FIELDS, SamplingParams
 
-_GENERATION_CONFIG = {
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "repetition_penalty": "repetition_penalty",
-    "max_tokens": "max_new_tokens",
-}
-"""Our names of what is taken from generation_config.json, and its own."""
 _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
 """Variables of chat templates that have request fields of their own."""
 
@@ -293,7 +284,11 @@ def _control_tokens(
 def _sampling_defaults(file: Path) -> dict[str, Any]:
     """Only what is there: nothing is made up, and do_sample is not looked at, as in vLLM."""
     settings = _read_json(file)
-    named = {ours: settings.get(theirs) for ours, theirs in _GENERATION_CONFIG.items()}
+    named = {
+        field.name: settings.get(field.generation_config_key)
+        for field in SAMPLING_FIELDS
+        if field.generation_config_key is not None
+    }
     defaults = {name: value for name, value in named.items() if value is not None}
     try:
         SamplingFields.model_validate(defaults, strict=True)

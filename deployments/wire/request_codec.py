@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from types import NoneType
+from typing import Any, NamedTuple, get_args, get_origin
 
 from deployments.errors import Failure, FailureKind
 from specdec.v1 import coordination_pb2 as pb
@@ -13,7 +15,7 @@ from specdec_core.config import SpecMethod
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SAMPLING_FIELDS, SamplingField, SamplingParams
 
 FINISH_REASONS = {
     FinishReason.STOP: public_pb.FINISH_REASON_STOP,
@@ -51,29 +53,6 @@ def unpack_ids(packed: bytes) -> tuple[int, ...]:
     return _ints(len(packed) // 4).unpack(packed)
 
 
-def sampling_to_pb(params: SamplingParams) -> public_pb.SamplingParams:
-    return public_pb.SamplingParams(
-        temperature=params.temperature,
-        top_k=params.top_k,
-        top_p=params.top_p,
-        min_p=params.min_p,
-        seed=params.seed,
-        max_tokens=params.max_tokens,
-        stop_token_ids=params.stop_token_ids,
-        ignore_eos=params.ignore_eos,
-        presence_penalty=params.presence_penalty,
-        frequency_penalty=params.frequency_penalty,
-        repetition_penalty=params.repetition_penalty,
-        logit_bias=dict(params.logit_bias),
-        min_tokens=params.min_tokens,
-        allowed_token_ids=params.allowed_token_ids,
-        bad_word_ids=[public_pb.TokenIds(ids=word) for word in params.bad_words],
-        logprobs=params.num_logprobs,
-        prompt_logprobs=params.num_prompt_logprobs,
-        structured_output=_grammar_to_pb(params.grammar),
-    )
-
-
 _GRAMMAR_FIELDS = {
     GrammarKind.JSON_SCHEMA: "json_schema",
     GrammarKind.REGEX: "regex",
@@ -90,38 +69,65 @@ def _grammar_to_pb(spec: GrammarSpec | None) -> public_pb.StructuredOutput | Non
     return message
 
 
-def _grammar_from_pb(message: public_pb.SamplingParams) -> GrammarSpec | None:
-    if not message.HasField("structured_output"):
-        return None
+def _grammar_from_pb(message: public_pb.StructuredOutput) -> GrammarSpec:
     kinds = {name: kind for kind, name in _GRAMMAR_FIELDS.items()}
-    name = message.structured_output.WhichOneof("kind")
-    return GrammarSpec(kinds[name], getattr(message.structured_output, name))
+    name = message.WhichOneof("kind")
+    return GrammarSpec(kinds[name], getattr(message, name))
+
+
+class _ParamCodec(NamedTuple):
+    """Conversions of one sampling parameter."""
+
+    name: str
+    proto_name: str
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+    may_be_none: bool
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+_CONVERSIONS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "logit_bias": (dict, lambda biases: tuple(sorted(biases.items()))),
+    "bad_words": (
+        lambda words: [public_pb.TokenIds(ids=word) for word in words],
+        lambda words: tuple(tuple(word.ids) for word in words),
+    ),
+    "grammar": (_grammar_to_pb, _grammar_from_pb),
+}
+"""Conversions to and from protobuf of the parameters that have a message of their own there."""
+
+
+def _codec(field: SamplingField) -> _ParamCodec:
+    usual = _unchanged, tuple if get_origin(field.type) is tuple else _unchanged
+    encode, decode = _CONVERSIONS.get(field.name, usual)
+    may_be_none = NoneType in get_args(field.type)
+    return _ParamCodec(field.name, field.proto_name, encode, decode, may_be_none)
+
+
+_PARAM_CODECS = [_codec(field) for field in SAMPLING_FIELDS]
+
+
+def sampling_to_pb(params: SamplingParams) -> public_pb.SamplingParams:
+    return public_pb.SamplingParams(
+        **{
+            proto_name: encode(getattr(params, name))
+            for name, proto_name, encode, _, _ in _PARAM_CODECS
+        }
+    )
 
 
 def sampling_from_pb(message: public_pb.SamplingParams) -> SamplingParams:
     """Return the parameters. Every field of `message` is set, because the ingress sets the
     defaults."""
     return SamplingParams(
-        temperature=message.temperature,
-        top_k=message.top_k,
-        top_p=message.top_p,
-        min_p=message.min_p,
-        seed=message.seed,
-        max_tokens=message.max_tokens,
-        stop_token_ids=tuple(message.stop_token_ids),
-        ignore_eos=message.ignore_eos,
-        presence_penalty=message.presence_penalty,
-        frequency_penalty=message.frequency_penalty,
-        repetition_penalty=message.repetition_penalty,
-        logit_bias=tuple(sorted(message.logit_bias.items())),
-        min_tokens=message.min_tokens,
-        allowed_token_ids=tuple(message.allowed_token_ids),
-        bad_words=tuple(tuple(word.ids) for word in message.bad_word_ids),
-        num_logprobs=message.logprobs if message.HasField("logprobs") else None,
-        num_prompt_logprobs=(
-            message.prompt_logprobs if message.HasField("prompt_logprobs") else None
-        ),
-        grammar=_grammar_from_pb(message),
+        **{
+            name: decode(getattr(message, proto_name))
+            for name, proto_name, _, decode, may_be_none in _PARAM_CODECS
+            if not may_be_none or message.HasField(proto_name)
+        }
     )
 
 

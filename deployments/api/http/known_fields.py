@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from deployments.text.sampling_fields import SamplingFields
 from specdec_core.errors import InvalidRequestError
 
 PASSES = frozenset(
@@ -85,7 +86,7 @@ _CHAT = "/v1/chat/completions takes it"
 _TEXT = "/v1/completions takes it"
 _MAX = Known((), "use max_tokens")
 
-DECODING: Mapping[str, Known] = {
+_DECODING: Mapping[str, Known] = {
     # OpenAI.
     "function_call": Known(("none", "auto"), "use tool_choice"),
     "modalities": Known((["text"],)),
@@ -167,6 +168,10 @@ DECODING: Mapping[str, Known] = {
     "stop_sequences": Known(([],), "use stop"),
 }
 """Fields that say how an answer is decoded."""
+DECODING: Mapping[str, Known] = {
+    name: known for name, known in _DECODING.items() if name not in SamplingFields.model_fields
+}
+"""Without those that are sampling parameters here."""
 
 _SHAPES: Mapping[str, Known] = {
     "audio": _NEVER,
