@@ -10,7 +10,7 @@ cached-prefix rule).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -142,9 +142,31 @@ class GroupLease(NamedTuple):
     """DRAFT: a proposal ends before the first token with a lower probability in the draft."""
 
 
+class ReplicaMetric(NamedTuple):
+    """How a field of Occupancy appears on the metrics page, with a value per replica."""
+
+    name: str
+    """Name after `specdec_replica_`."""
+    kind: str
+    """counter (a total since the replica's start) or gauge (a present value)."""
+    text: str
+    unit: str = ""
+    """Unit in OpenTelemetry's notation: s, {token}."""
+
+
+def _metric(name: str, kind: str, text: str, unit: str = "") -> float:
+    metric = ReplicaMetric(name, kind, text, unit)
+    default: float = field(default=0.0, metadata={ReplicaMetric: metric})
+    return default
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
-    """Current contents of a replica's KV cache, and counts of prefix sharing since its start."""
+    """Current contents of a replica's KV cache, and counts since its start.
+
+    A field with a ReplicaMetric is one more metric: wire, status and metrics page read them all
+    from here. Replica.occupancy measures it.
+    """
 
     num_slots: int = 0
     num_free_blocks: int = 0
@@ -153,6 +175,17 @@ class Occupancy:
     again."""
     num_prefix_hits: int = 0
     """Those of them that other sequences had left."""
+    recording_s: float = _metric(
+        "recording_seconds", "counter", "Time spent on recording passes of new shapes.", "s"
+    )
+
+
+REPLICA_METRICS: dict[str, ReplicaMetric] = {
+    one.name: one.metadata[ReplicaMetric]
+    for one in fields(Occupancy)
+    if ReplicaMetric in one.metadata
+}
+"""Field of Occupancy -> its metric."""
 
 
 class RowStatus(StrEnum):

@@ -8,6 +8,7 @@ from deployments.observability.metrics.histogram import BOUNDS_S
 from deployments.observability.metrics.request_totals import audit_counters
 from deployments.observability.metrics.stage_statuses import stage_statuses
 from deployments.wire.counter_names import EXPIRED, GRANTED, K_CAUSE
+from deployments.wire.lease_codec import replica_metrics
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.scheduler import ReplicaCounters, SchedulerCounters
 
@@ -101,4 +102,5 @@ def _replica(driver: SchedulerDriver, counters: ReplicaCounters) -> pb.ReplicaSt
         is_fenced=counters.is_fenced,
         is_draining=counters.is_draining,
         numerics=info.numerics,
+        metrics=replica_metrics(occupancy),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from deployments.wire.request_codec import (
     logprobs_from_pb,
@@ -19,6 +19,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics
 from specdec_core.messages import (
+    REPLICA_METRICS,
     GroupLease,
     GroupResult,
     LeaseRow,
@@ -43,6 +44,7 @@ _ROW_STATUSES = {
     RowStatus.NOT_READY: pb.ROW_STATUS_NOT_READY,
 }
 _ROW_STATUSES_BACK = {int(value): status for status, value in _ROW_STATUSES.items()}
+_COUNTS = ("num_slots", "num_free_blocks", "num_prefix_queries", "num_prefix_hits")
 _TOO_FEW_IDS = "a message has fewer ids than its shapes say"
 
 
@@ -183,20 +185,19 @@ def _rules_from_pb(message: pb.RowRules) -> SamplingRules:
 
 def occupancy_to_pb(occupancy: Occupancy) -> pb.Occupancy:
     return pb.Occupancy(
-        num_slots=occupancy.num_slots,
-        num_free_blocks=occupancy.num_free_blocks,
-        num_prefix_queries=occupancy.num_prefix_queries,
-        num_prefix_hits=occupancy.num_prefix_hits,
+        **{name: getattr(occupancy, name) for name in _COUNTS}, metrics=replica_metrics(occupancy)
     )
 
 
 def occupancy_from_pb(message: pb.Occupancy) -> Occupancy:
-    return Occupancy(
-        num_slots=message.num_slots,
-        num_free_blocks=message.num_free_blocks,
-        num_prefix_queries=message.num_prefix_queries,
-        num_prefix_hits=message.num_prefix_hits,
-    )
+    """Return the record. A metric that the sender does not know keeps its default."""
+    found: dict[str, Any] = {name: getattr(message, name) for name in _COUNTS}
+    found |= {name: message.metrics[name] for name in REPLICA_METRICS if name in message.metrics}
+    return Occupancy(**found)
+
+
+def replica_metrics(occupancy: Occupancy) -> dict[str, float]:
+    return {name: getattr(occupancy, name) for name in REPLICA_METRICS}
 
 
 def write_result(message: pb.GroupResult, result: GroupResult) -> None:

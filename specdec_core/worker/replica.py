@@ -93,6 +93,7 @@ class Replica:
             num_free_blocks=self._model.num_free_blocks,
             num_prefix_queries=self._num_prefix_queries,
             num_prefix_hits=self._num_prefix_hits,
+            recording_s=self._model.recording_s,
         )
 
     def free(self, sequence_ids: Iterable[int]) -> None:

@@ -274,16 +274,25 @@ class Heartbeat(_message.Message):
     def __init__(self, occupancy: _Optional[_Union[Occupancy, _Mapping]] = ...) -> None: ...
 
 class Occupancy(_message.Message):
-    __slots__ = ("num_slots", "num_free_blocks", "num_prefix_queries", "num_prefix_hits")
+    __slots__ = ("num_slots", "num_free_blocks", "num_prefix_queries", "num_prefix_hits", "metrics")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     NUM_SLOTS_FIELD_NUMBER: _ClassVar[int]
     NUM_FREE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_PREFIX_QUERIES_FIELD_NUMBER: _ClassVar[int]
     NUM_PREFIX_HITS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
     num_slots: int
     num_free_blocks: int
     num_prefix_queries: int
     num_prefix_hits: int
-    def __init__(self, num_slots: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_prefix_queries: _Optional[int] = ..., num_prefix_hits: _Optional[int] = ...) -> None: ...
+    metrics: _containers.ScalarMap[str, float]
+    def __init__(self, num_slots: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_prefix_queries: _Optional[int] = ..., num_prefix_hits: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ResetDone(_message.Message):
     __slots__ = ("incarnation",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from deployments.observability.metrics.families.requests import COUNTED, OBSERVED
 from deployments.observability.metrics.histogram import BOUNDS_S
 from specdec.v1 import generation_pb2 as pb
+from specdec_core.messages import REPLICA_METRICS
 
 
 def full_status() -> pb.PoolStatusResponse:
@@ -50,6 +51,7 @@ def full_status() -> pb.PoolStatusResponse:
                 busy_s=1.5,
                 num_slots=4,
                 num_sequences=5,
+                metrics={name: 2.5 for name in REPLICA_METRICS},
             ),
             pb.ReplicaStatus(replica_id="d0", role="draft", num_blocks=10, is_fenced=True),
         ],

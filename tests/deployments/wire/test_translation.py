@@ -35,6 +35,7 @@ from specdec_core.config import Numerics, SpecMethod
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import (
+    REPLICA_METRICS,
     GroupLease,
     GroupResult,
     LeaseRow,
@@ -299,7 +300,10 @@ def test_a_result_whose_shapes_are_not_those_of_its_ids_is_refused(num_tokens: i
         result_from_pb(wire, unpack_answer(wire), "t")
 
 
-@given(st.lists(st.integers(0, 2**31 - 1), min_size=4, max_size=4))
+_OCCUPANCY = len(dataclasses.fields(Occupancy))
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), min_size=_OCCUPANCY, max_size=_OCCUPANCY))
 def test_occupancies_survive_the_wire(numbers: list[int]) -> None:
     names = [field.name for field in dataclasses.fields(Occupancy)]
     occupancy = Occupancy(**dict(zip(names, numbers, strict=True)))
@@ -317,6 +321,6 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     assert len(RowResult._fields) == 9
     compiled = derived = 1  # neither travels
     assert len(dataclasses.fields(SamplingRules)) == 4 + compiled + derived
-    assert len(dataclasses.fields(Occupancy)) == 4
+    assert len(dataclasses.fields(Occupancy)) == 4 + len(REPLICA_METRICS)
     error_kind = 1  # told by the failure
     assert len(TokenEvent._fields) == 9 + error_kind

@@ -15,7 +15,7 @@ from deployments.observability.metrics.metric import Kind, Metric, Point, Read
 from deployments.wire.counter_names import AUDITED, CLIENT_CACHED, CLIENT_PROMPT, DIVERGED
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import Numerics
-from specdec_core.messages import Role
+from specdec_core.messages import REPLICA_METRICS, Role
 
 _NUMERICS = (Numerics.EXACT, Numerics.FAST)
 
@@ -36,6 +36,10 @@ def _of_replicas(
         labels=("role", "replica_id"),
         unit=unit,
     )
+
+
+def _value_of(name: str) -> Callable[[pb.ReplicaStatus], float]:
+    return lambda one: one.metrics.get(name, 0.0)
 
 
 def _of_clients(name: str, kind: Kind, read: Read, text: str, unit: str = "") -> Metric:
@@ -135,6 +139,10 @@ _REPLICAS = (
     ),
     _of_replicas(
         "is_draining", Kind.GAUGE, lambda one: int(one.is_draining), "1: it is about to leave."
+    ),
+    *(
+        _of_replicas(metric.name, Kind(metric.kind), _value_of(name), metric.text, metric.unit)
+        for name, metric in REPLICA_METRICS.items()
     ),
 )
 _AUDIT = (
