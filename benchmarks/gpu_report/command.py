@@ -8,10 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.gpu_report.content import report
 from benchmarks.gpu_report.environment import environment, has_gpu
-from benchmarks.gpu_report.goals import Verdict
-from benchmarks.gpu_report.pages import write_pages
+from benchmarks.gpu_report.goals import Verdict, judge
+from benchmarks.gpu_report.page import page, summary
 from benchmarks.gpu_report.results import Result, Status, load, path_of
 from benchmarks.gpu_report.runner import Runner, mismatch
 from benchmarks.gpu_report.settings import REHEARSED, Settings, Sizes
@@ -46,13 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _close(settings: Settings, chosen: Sequence[Step], command: str) -> int:
     results = known_results(settings)
-    found = report(results, environment(), command, is_rehearsal=settings.is_rehearsal)
-    pages = write_pages(found, settings.output)
-    for item in found.verdicts:
+    is_rehearsal = settings.is_rehearsal
+    judged = judge(results, is_rehearsal=is_rehearsal)
+    text = page(results, judged, environment(), command, is_rehearsal=is_rehearsal)
+    (settings.output / "report.md").write_text(text)
+    for item in judged:
         note = f"  ({item.note})" if item.note else ""
         _say(f"{item.verdict:<12}  {item.goal.what}: {item.shown}, {item.goal.bound}{note}")
-    _say(f"{found.summary} The page: {pages[0]}")
-    is_missed = any(item.verdict is Verdict.FAIL for item in found.verdicts)
+    told = summary(judged, is_rehearsal=is_rehearsal)
+    _say(f"{told} The page: {settings.output / 'report.md'}")
+    is_missed = any(item.verdict is Verdict.FAIL for item in judged)
     well = (Status.DONE, Status.SKIPPED)
     is_open = any(
         step.name not in results or results[step.name].status not in well for step in chosen
@@ -110,7 +112,7 @@ def _steps(names: str, parser: argparse.ArgumentParser) -> list[Step]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu_report",
-        description="Measure what one GPU proves, step by step, and write report.html.",
+        description="Measure what one GPU proves, step by step, and write report.md.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -36,7 +36,7 @@ def test_every_step_runs_and_a_second_start_runs_none(tmp_path: Path) -> None:
     assert all(result.environment == environment() for result in results.values())
     assert sum(result.cpu_s for result in results.values()) < MAX_CPU_S
     check_figures(results)
-    assert "Its speeds mean nothing" in (tmp_path / "report.html").read_text()
+    assert "Its speeds mean nothing" in (tmp_path / "report.md").read_text()
 
     again = rehearse(tmp_path)
     assert again.returncode == 0
