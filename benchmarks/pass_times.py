@@ -1,15 +1,157 @@
-"""Seconds of a pass of several models over the same rows, in turns."""
+"""Seconds of a pass of several models over the same rows, in turns: medians of alternating passes.
+
+python -m benchmarks.pass_times exact --output F.json      # exact and fast numerics
+python -m benchmarks.pass_times kernels --output F.json    # our kernels, PyTorch, transformers
+python -m benchmarks.pass_times pair --output F.json       # target and draft, for the simulation
+"""
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
+import torch
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks.synthetic import DrafterKind
+from benchmarks.synthetic_models import ModelOptions, load_draft, load_target
+from deployments.demo.models import resolve_model
+from specdec_core.config import ModelImpl, Numerics
+from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.model import Feed
 from specdec_core.worker.model_runner import ModelRunner
 
+Shape = tuple[int, int]
+"""(sequences, K): K + 1 tokens of each are fed. Prompts of a pair are fed so, too."""
+
+_EXACT_SHAPES = [(batch, k) for batch in (1, 4, 8, 16, 32) for k in (0, 1, 4, 8)]
+_KERNEL_SHAPES = [*((batch, k) for batch in (1, 4, 8, 16, 32) for k in (0, 4)), (8, 8)]
+_PAIR_SHAPES = [(1, 0), (8, 0), (16, 0), (1, 4), (8, 4), (16, 4), (1, 127), (4, 127)]
+_PREFILL = (1, 511)
 _NUM_WARM_UPS = 2
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+
+_Model = Annotated[str, typer.Option(help="Folder, hub ID or demo name.")]
+_Type = Annotated[DType, typer.Option("--dtype")]
+_PromptLen = Annotated[int, typer.Option(help="Cached tokens of every row.")]
+_Repeats = Annotated[int, typer.Option(help="Timed passes of each model and shape.")]
+_Output = Annotated[Path | None, typer.Option(help="JSON file.")]
+
+
+@app.command()
+def exact(
+    model: _Model = "smollm2-135m",
+    dtype: _Type = DType.BFLOAT16,
+    prompt_len: _PromptLen = 200,
+    repeats: _Repeats = 15,
+    threads: int = 2,
+    output: _Output = None,
+) -> None:
+    """Cost of exact numerics: verification passes and a prefill, exact and fast."""
+    loads: dict[str, dict[str, Any]] = {
+        one.value: {"numerics": one} for one in (Numerics.EXACT, Numerics.FAST)
+    }
+    found = _compare(loads, [*_EXACT_SHAPES, _PREFILL], model, dtype, prompt_len, repeats, threads)
+    _write(found, output)
+
+
+@app.command()
+def kernels(
+    model: _Model = "smollm2-135m",
+    dtype: _Type = DType.BFLOAT16,
+    prompt_len: _PromptLen = 200,
+    repeats: _Repeats = 21,
+    threads: int = 2,
+    numerics: Annotated[
+        Numerics, typer.Option(help="Of the kernels; the others are fast.")
+    ] = Numerics.EXACT,
+    output: _Output = None,
+) -> None:
+    """Gain of our kernels over PyTorch's operations, and over the forward of transformers with the
+    same packed weights, cache and attention."""
+    loads = {
+        "kernels": {"numerics": numerics},
+        "eager": {"enforce_eager": True},
+        "transformers": {"model_impl": ModelImpl.TRANSFORMERS},
+    }
+    _write(_compare(loads, _KERNEL_SHAPES, model, dtype, prompt_len, repeats, threads), output)
+
+
+@app.command()
+def pair(
+    target: Annotated[str, typer.Option(help="random-NAME of benchmarks/paper.")] = (
+        "random-tinyllama"
+    ),
+    prompt_len: _PromptLen = 128,
+    repeats: _Repeats = 7,
+    output: _Output = None,
+) -> None:
+    """CPU time of passes of a target and a draft, as flags of `specdec simulate capacity`.
+
+    Random weights in the shapes of a pair, one thread. Other processes touch CPU time least.
+    """
+    torch.set_num_threads(1)
+    options = ModelOptions(
+        target=target,
+        draft="",
+        dtype=DType.BFLOAT16,
+        numerics=Numerics.FAST,
+        device="cpu",
+        scale=1,
+        max_len=prompt_len + 256,
+        max_sequences=max(rows for rows, _ in _PAIR_SHAPES),
+    )
+    draft = load_draft(options, DrafterKind.DRAFT)
+    assert draft is not None, "a random pair has one"
+    models = {"verify_ms": load_target(options), "draft_ms": draft}
+    found: dict[str, Any] = {"pair": target, **{name: {} for name in models}}
+    for rows, k in track(_PAIR_SHAPES, description="shapes"):
+        seconds = median_pass_s(
+            list(models.values()), rows, k, prompt_len, repeats, time.thread_time
+        )
+        for name, passed_s in zip(models, seconds, strict=True):
+            found[name][str(rows * (k + 1))] = 1e3 * passed_s
+    for name in models:
+        flag = ",".join(f"{rows}:{ms:.2f}" for rows, ms in found[name].items())
+        Console().print(f"--{name.replace('_', '-')} {flag}", highlight=False)
+    _write(found, output)
+
+
+def _compare(
+    loads: dict[str, dict[str, Any]],
+    shapes: Sequence[Shape],
+    model: str,
+    dtype: DType,
+    prompt_len: int,
+    repeats: int,
+    threads: int,
+) -> dict[str, Any]:
+    """Time one model loaded in several ways, and print each over the first."""
+    torch.set_num_threads(threads)
+    fast = {"dtype": dtype, "numerics": Numerics.FAST, "kv_cache_tokens": 32768}
+    models = [
+        load_model(resolve_model(model), LoadConfig(**{**fast, **own}, max_model_len=2048)).model
+        for own in loads.values()
+    ]
+    cells: list[dict[str, float]] = []
+    table = Table("B", "K", *(f"{name}, ms" for name in loads), "each over the first")
+    for batch, k in track(shapes, description="shapes"):
+        seconds = median_pass_s(models, batch, k, prompt_len, repeats)
+        ms = {f"{name}_ms": 1e3 * one for name, one in zip(loads, seconds, strict=True)}
+        cells.append({"batch": batch, "k": k, **ms})
+        ratios = " ".join(f"{one / seconds[0]:.2f}" for one in seconds[1:])
+        table.add_row(str(batch), str(k), *(f"{one:.1f}" for one in ms.values()), ratios)
+    Console().print(table)
+    facts = {"model": model, "dtype": dtype, "threads": threads, "prompt_len": prompt_len}
+    return {**facts, "class_table": str(models[0].class_table), "cells": cells}
 
 
 def median_pass_s(
@@ -20,9 +162,10 @@ def median_pass_s(
     repeats: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[float]:
-    """Median of every model for `batch` rows of k + 1 tokens, lengths a little ragged."""
+    """Return the median seconds of each model for `batch` rows of k + 1 tokens, with slightly
+    different cached lengths."""
     lengths = [prompt_len + 7 * (row % 5) for row in range(batch)]
-    slots = [[cache_prompt(model, length) for length in lengths] for model in models]
+    slots = [[_cached_slot(model, length) for length in lengths] for model in models]
     seconds: list[list[float]] = [[] for _ in models]
     for turn in range(repeats + _NUM_WARM_UPS):
         for model, used, measured in zip(models, slots, seconds, strict=True):
@@ -39,8 +182,16 @@ def median_pass_s(
     return [statistics.median(measured) for measured in seconds]
 
 
-def cache_prompt(model: ModelRunner, length: int) -> int:
-    """A new slot with so many tokens."""
+def _cached_slot(model: ModelRunner, length: int) -> int:
     slot = model.allocate()
     model.score([Feed(slot, range(100, 100 + length), 0)])
     return slot
+
+
+def _write(found: dict[str, Any], output: Path | None) -> None:
+    if output is not None:
+        output.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    app()
