@@ -32,7 +32,7 @@ _END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"(])")
 _CODE = re.compile(r"`[^`]*`")
 _WORD = re.compile(r"[A-Za-z0-9'%-]+")
 _MESSAGES = ("debug", "info", "warning", "error", "exception")
-_HELP = ("help", "description", "doc")
+_HELP = ("help", "description", "doc", "text")
 
 
 class Rule(StrEnum):
@@ -67,11 +67,11 @@ def _texts(source: str) -> Iterator[tuple[int, str, bool]]:
             yield node.lineno, text, False
         elif isinstance(node, ast.Call):
             for keyword in node.keywords:
-                if keyword.arg in _HELP and (text := string_of(keyword.value)):
+                if keyword.arg in _HELP and (text := _message_of(keyword.value)):
                     yield node.lineno, text, False
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             is_message = name in _MESSAGES or name.endswith("Error")
-            if is_message and node.args and (text := string_of(node.args[0])):
+            if is_message and node.args and (text := _message_of(node.args[0])):
                 yield node.lineno, text, True
     for number, line in enumerate(source.splitlines(), start=1):
         if (comment := line.strip()).startswith("# "):
@@ -81,6 +81,13 @@ def _texts(source: str) -> Iterator[tuple[int, str, bool]]:
 def string_of(node: ast.expr) -> str:
     """Return the text of a string literal, or nothing for any other expression."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _message_of(node: ast.expr) -> str:
+    """Return the text of a literal, with X for each value of an f-string."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(string_of(part) or "X" for part in node.values)
+    return string_of(node)
 
 
 def of_folders(folders: tuple[str, ...]) -> Iterator[tuple[Path, Found]]:
