@@ -37,6 +37,7 @@ from deployments.runtime.garbage import look_seldom
 from deployments.simulation.model_replica import ModelReplica
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
@@ -65,7 +66,7 @@ class IdleReplica:
             role=self._role,
             incarnation=incarnation,
             num_blocks=_MAX_LEN,
-            block_size=16,
+            kv_cache_spec=FullAttentionSpec(16),
             max_model_len=_MAX_LEN,
             vocab_size=50_000,
             model_digest="none",

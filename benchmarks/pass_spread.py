@@ -99,7 +99,7 @@ def _engine(target: ModelRunner, algorithm: AlgorithmName, rows: int) -> Engine:
 
 def _scatter(target: ModelRunner) -> None:
     """Fill the cache with sequences of one block, which then end in any order."""
-    cache, rng, size = target.prefix_cache, random.Random(0), target.block_size
+    cache, rng, size = target.prefix_cache, random.Random(0), target.kv_cache_spec.block_size
     assert cache is not None
     slots: list[int] = []
     while num_free := target.num_free_blocks:

@@ -26,6 +26,7 @@ from rich.table import Table
 
 from deployments.runtime.garbage import look_seldom
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
@@ -153,7 +154,7 @@ def _target(index: int, num_blocks: int) -> ReplicaInfo:
         role=Role.TARGET,
         incarnation=1,
         num_blocks=num_blocks,
-        block_size=16,
+        kv_cache_spec=FullAttentionSpec(16),
         max_model_len=_MAX_LEN,
         vocab_size=_VOCAB,
         model_digest="none",

@@ -30,8 +30,8 @@ from deployments.config.scheduler import MAX_OPEN_LEASES
 from deployments.demo.models import resolve_model
 from specdec_core.config import KPolicyName, Numerics, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.loading.loader import LoadConfig, load_pair
-from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, Role
-from specdec_core.model import CachedModel, Feed
+from specdec_core.messages import GroupLease, GroupResult, Role
+from specdec_core.model import CachedModel, Feed, replica_info
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.scheduler import Emit, Scheduler, SendFree, SendLease
@@ -113,7 +113,7 @@ class World:
         self.pool = Scheduler(config, epoch=1)
         self._replicas = {role.value: Replica(model, role) for role, model in self.models.items()}
         for role, model in self.models.items():
-            self.pool.register(_describe(model, role), self.now)
+            self.pool.register(replica_info(model, role, role.value, 1), self.now)
 
     def run(self, num_streams: int, num_prompts: int, prompt_len: int) -> dict[str, float]:
         """Streams first, and all prompts at once while they run."""
@@ -180,21 +180,6 @@ class World:
             return
         self.now, _, result = heapq.heappop(self._coming)
         self.pool.on_result(result, self.now)
-
-
-def _describe(model: CachedModel, role: Role) -> ReplicaInfo:
-    return ReplicaInfo(
-        replica_id=role.value,
-        role=role,
-        incarnation=1,
-        num_blocks=model.num_blocks,
-        block_size=model.block_size,
-        max_model_len=model.max_model_len,
-        vocab_size=model.vocab_size,
-        tile_rows=model.tile_rows,
-        step_times=model.step_times,
-        model_digest="",
-    )
 
 
 def _passes(model: CachedModel, clock: Callable[[], float], repeats: int) -> list[dict[str, float]]:

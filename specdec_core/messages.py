@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics
+from specdec_core.kv_cache.spec import KVCacheSpec
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.step_times import StepTime
 
@@ -57,8 +58,9 @@ class ReplicaInfo:
     incarnation: int
     """Random number. A restarted replica has another one."""
     num_blocks: int
-    block_size: int
-    """Tokens per KV block."""
+    """Capacity of its KV cache in blocks."""
+    kv_cache_spec: KVCacheSpec
+    """Rule that counts the blocks of a sequence."""
     max_model_len: int
     vocab_size: int
     """Size of the tokenizer's ID range that the model may choose from."""

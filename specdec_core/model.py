@@ -12,6 +12,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from specdec_core.config import Numerics
+from specdec_core.kv_cache.spec import KVCacheSpec
+from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.step_times import StepTime
 
@@ -120,11 +123,13 @@ class CachedModel(ScoringModel, Protocol):
 
     @property
     def num_blocks(self) -> int:
-        """Capacity of the KV cache in blocks of `block_size` tokens."""
+        """Capacity of the KV cache in blocks."""
         ...
 
     @property
-    def block_size(self) -> int: ...
+    def kv_cache_spec(self) -> KVCacheSpec:
+        """Rule that counts the blocks of a slot. `num_free_blocks` follows it."""
+        ...
 
     @property
     def tile_rows(self) -> int:
@@ -164,3 +169,35 @@ class CachedModel(ScoringModel, Protocol):
         """Return when the device has finished its work. A pass whose results were not read may
         still be running."""
         ...
+
+
+def replica_info(
+    model: CachedModel,
+    role: Role,
+    replica_id: str,
+    incarnation: int,
+    *,
+    model_digest: str = "",
+    fingerprint: str = "",
+    numerics: Numerics = Numerics.FAST,
+    device: str = "",
+    max_num_seqs: int = 0,
+) -> ReplicaInfo:
+    """Return what a replica of this model registers with. See ReplicaInfo for the arguments."""
+    return ReplicaInfo(
+        replica_id=replica_id,
+        role=role,
+        incarnation=incarnation,
+        num_blocks=model.num_blocks,
+        kv_cache_spec=model.kv_cache_spec,
+        max_model_len=model.max_model_len,
+        vocab_size=model.vocab_size,
+        tile_rows=model.tile_rows,
+        step_times=model.step_times,
+        keeps_prefixes=model.prefix_cache is not None,
+        model_digest=model_digest,
+        fingerprint=fingerprint,
+        numerics=numerics,
+        device=device,
+        max_num_seqs=max_num_seqs,
+    )

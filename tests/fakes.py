@@ -15,6 +15,7 @@ from torch import Tensor
 from specdec_core.algorithms.padded.cache import PaddedKV
 from specdec_core.errors import OutOfBlocksError
 from specdec_core.kv_cache.paged import KVShape
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import EMPTY_HASH, extend_hash
 from specdec_core.model import Feed, PrefixCache
 from specdec_core.step_times import StepTime
@@ -46,7 +47,7 @@ class TokenListModel:
         self.vocab_size = vocab_size
         self.tile_rows = 0
         self.num_blocks = num_blocks
-        self.block_size = block_size
+        self.kv_cache_spec = FullAttentionSpec(block_size)
         self.max_model_len = max_model_len
         self.num_passes = 0
         self.num_fed = 0
@@ -56,7 +57,9 @@ class TokenListModel:
 
     @property
     def num_free_blocks(self) -> int:
-        return self.num_blocks - sum(self._blocks(len(ids)) for ids in self._slots.values())
+        return self.num_blocks - sum(
+            self.kv_cache_spec.blocks_for(len(ids)) for ids in self._slots.values()
+        )
 
     @property
     def num_slots(self) -> int:
@@ -103,12 +106,10 @@ class TokenListModel:
         first = len(ids) - feed.num_logits + 1
         return [self.logits(ids[:end]) for end in range(first, len(ids) + 1)]
 
-    def _blocks(self, length: int) -> int:
-        return -(-length // self.block_size)
-
     def _new_blocks(self, feed: Feed) -> int:
         length = self.cached_len(feed.slot)
-        return self._blocks(length + len(feed.tokens)) - self._blocks(length)
+        blocks_for = self.kv_cache_spec.blocks_for
+        return blocks_for(length + len(feed.tokens)) - blocks_for(length)
 
     def padded(self) -> PaddedTokenList:
         self.over_padding = PaddedTokenList(self)
@@ -128,7 +129,7 @@ class PaddedTokenList:
     def __init__(self, model: TokenListModel, make_kv: MakePaddedKV = PaddedKV) -> None:
         self.vocab_size = model.vocab_size
         self.max_model_len = model.max_model_len
-        self.max_cached_tokens = model.num_blocks * model.block_size
+        self.max_cached_tokens = model.kv_cache_spec.max_len(model.num_blocks)
         self.batches: weakref.WeakSet[PaddedKV] = weakref.WeakSet()
         """Those that are still alive."""
         self._model = model

@@ -105,6 +105,6 @@ class PagedTokenModel(TokenListModel):
         return [self.logits(ids[:end]) for end in range(first, len(ids) + 1)]
 
     def _places(self, slot: int) -> list[int]:
-        size = self.block_size
+        size = self.kv.block_size
         table = self.kv.block_table(slot)
         return [table[i // size] * size + i % size for i in range(self.kv.cached_len(slot))]

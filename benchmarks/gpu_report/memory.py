@@ -25,7 +25,7 @@ def measure(settings: Settings, findings: Findings) -> None:
     rows = max(sizes.rows)
     max_len = 4 * sizes.contexts[0]
     target = _place(random_network(sizes.target, settings), settings, max_len, rows)
-    tokens = target.num_blocks * target.block_size
+    tokens = target.kv_cache_spec.max_len(target.num_blocks)
     findings.fact("tokens planned", tokens)
     draft = _place(random_network(sizes.draft, settings, seed=1), settings, max_len, rows, tokens)
     way = Way(rows=rows, k=sizes.k, method=SpecMethod.DRAFT_MODEL)
@@ -64,7 +64,7 @@ def _companion(settings: Settings) -> ColocatedDraft:
 
 def _requests(sizes: Sizes, model: ModelRunner, rows: int, max_len: int) -> list[Request]:
     """As long as the cache holds for all rows at once."""
-    held = (model.num_blocks - 2 * rows) * model.block_size // rows
+    held = model.kv_cache_spec.max_len(model.num_blocks - 2 * rows) // rows
     length = max(min(max_len, held) - sizes.answer_len - 2 * sizes.max_k, 1)
     rng = random.Random(0)
     return [

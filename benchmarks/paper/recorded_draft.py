@@ -29,7 +29,7 @@ class RecordedDraft:
         self.vocab_size = model.vocab_size
         self.max_model_len = model.max_model_len
         self.num_blocks = model.num_blocks
-        self.block_size = model.block_size
+        self.kv_cache_spec = model.kv_cache_spec
         self.tile_rows = model.tile_rows
         self.step_times = model.step_times
 

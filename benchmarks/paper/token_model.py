@@ -15,6 +15,7 @@ from benchmarks.paper.answer_book import AnswerBook
 from benchmarks.paper.recorded_draft import RecordedDraft
 from specdec_core.algorithms.padded.cache import PaddedKV
 from specdec_core.kv_cache.paged import KVShape
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.model import Feed
 from specdec_core.step_times import StepTime
 
@@ -28,7 +29,7 @@ _SHAPE = KVShape(num_layers=1, num_kv_heads=1, head_dim=4, dtype=torch.float32, 
 class NoPasses:
     """A CachedModel and a PaddedLM that compute nothing: lengths are all they keep."""
 
-    block_size = _BLOCK_SIZE
+    kv_cache_spec = FullAttentionSpec(_BLOCK_SIZE)
     num_blocks = _NUM_BLOCKS
     max_model_len = _NUM_BLOCKS * _BLOCK_SIZE
     max_cached_tokens = max_model_len

@@ -18,7 +18,8 @@ _MAX_HOLD_S = 1.0
 
 def check_introduction(info: ReplicaInfo) -> None:
     """Check a replica's registration. Raises ValueError."""
-    sizes = (info.num_blocks, info.block_size, info.max_model_len, info.vocab_size)
+    block_size = info.kv_cache_spec.block_size
+    sizes = (info.num_blocks, block_size, info.max_model_len, info.vocab_size)
     if min(sizes) < 1 or info.tile_rows < 0:
         raise ValueError(f"num_blocks, block_size, max_model_len and vocab_size cannot be {sizes}")
     names = (info.replica_id, info.model_digest, info.fingerprint, info.device)
@@ -45,7 +46,7 @@ def check_answer(message: pb.GroupResult, columns: AnswerColumns, info: ReplicaI
         raise ValueError(f"{message.recording_s} of {message.seconds} s cannot be recording")
     token_ids = columns.token_ids
     if columns.cached_lens:
-        capacity = info.num_blocks * info.block_size
+        capacity = info.kv_cache_spec.max_len(info.num_blocks)
         _check_shapes(columns.cached_lens, columns.nums_accepted, capacity)
     if token_ids and not 0 <= min(token_ids) <= max(token_ids) < info.vocab_size:
         raise ValueError(f"a token id is not in 0..{info.vocab_size - 1}")

@@ -95,7 +95,7 @@ def _replica(driver: SchedulerDriver, counters: ReplicaCounters) -> pb.ReplicaSt
         num_prefix_queries=occupancy.num_prefix_queries,
         num_prefix_hits=occupancy.num_prefix_hits,
         num_blocks=info.num_blocks,
-        block_size=info.block_size,
+        block_size=info.kv_cache_spec.block_size,
         busy_s=counters.busy_s,
         model_digest=info.model_digest,
         fingerprint=info.fingerprint,

@@ -18,6 +18,7 @@ from specdec_core.config import Numerics
 from specdec_core.loading.loader import LoadConfig, LoadedModel, device_of, load_model, timed
 from specdec_core.loading.profiler import rows_of_a_group
 from specdec_core.messages import ReplicaInfo, Role
+from specdec_core.model import replica_info
 from specdec_core.worker.ranks import OneRank, RankGroup, Ranks
 from specdec_core.worker.replica import Replica
 
@@ -36,22 +37,16 @@ class HostedModel:
 
     def describe(self, replica_id: str, incarnation: int) -> ReplicaInfo:
         model = self.loaded.model
-        return ReplicaInfo(
-            replica_id=replica_id,
-            role=self.role,
-            incarnation=incarnation,
-            num_blocks=model.num_blocks,
-            block_size=model.block_size,
-            max_model_len=model.max_model_len,
-            vocab_size=model.vocab_size,
-            tile_rows=model.tile_rows,
-            step_times=model.step_times,
-            max_num_seqs=self.max_num_seqs,
+        return replica_info(
+            model,
+            self.role,
+            replica_id,
+            incarnation,
             model_digest=self.loaded.digest,
             fingerprint=self.loaded.fingerprint,
             numerics=model.numerics,
             device=accelerator_name(model.device),
-            keeps_prefixes=model.prefix_cache is not None,
+            max_num_seqs=self.max_num_seqs,
         )
 
 

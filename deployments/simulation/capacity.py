@@ -20,12 +20,13 @@ from deployments.simulation.step_costs import Accelerator, StepCosts
 from deployments.simulation.timeline import Timeline
 from deployments.simulation.virtual_loop import leave_loops
 from specdec_core.config import PoolConfig
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, ReplicaInfo, Role
 from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 
 _VOCAB_SIZE = 50_000
-_BLOCK_SIZE = 16
+_KV_CACHE_SPEC = FullAttentionSpec(block_size=16)
 _HANDSHAKES_S = 0.05
 """Virtual seconds by which replicas have registered; requests begin then."""
 
@@ -155,8 +156,8 @@ class Cell:
             replica_id=f"{role}-{place:03}",
             role=role,
             incarnation=0,
-            num_blocks=-(-self._num_positions // _BLOCK_SIZE),
-            block_size=_BLOCK_SIZE,
+            num_blocks=_KV_CACHE_SPEC.blocks_for(self._num_positions),
+            kv_cache_spec=_KV_CACHE_SPEC,
             max_model_len=self._num_positions,
             vocab_size=_VOCAB_SIZE,
             model_digest="model",

@@ -64,6 +64,7 @@ class ModelReplica:
         the share of a target's rows that wait for their grammar."""
         self.info = info
         self.slots: dict[int, Slot] = {}
+        self._blocks_for = info.kv_cache_spec.blocks_for
         self.num_free_blocks = info.num_blocks
         """Free blocks, counted as they are taken and given back, as the real replica does."""
         self.failing: set[int] = set()
@@ -84,7 +85,7 @@ class ModelReplica:
         for sequence_id in sequence_ids:
             slot = self.slots.pop(sequence_id, None)
             if slot is not None:
-                self.num_free_blocks += self._num_blocks(slot.cached_len)
+                self.num_free_blocks += self._blocks_for(slot.cached_len)
 
     def reset(self) -> None:
         self.slots.clear()
@@ -153,14 +154,13 @@ class ModelReplica:
         return mixed % _SHARES < self._not_ready * _SHARES
 
     def _cut(self, slot: Slot, length: int) -> None:
-        held = self._num_blocks(slot.cached_len)
+        held = self._blocks_for(slot.cached_len)
         del slot.hashes[length + 1 :]
-        self.num_free_blocks += held - self._num_blocks(length)
+        self.num_free_blocks += held - self._blocks_for(length)
 
     def _feed(self, run: Callable[[LeaseRow], RowResult], row: LeaseRow) -> RowResult:
         answer = run(row)
-        size = self.info.block_size
-        self.num_free_blocks -= row.base_len // -size - answer.cached_len // -size
+        self.num_free_blocks -= self._blocks_for(answer.cached_len) - self._blocks_for(row.base_len)
         return answer
 
     def _verify(self, row: LeaseRow) -> RowResult:
@@ -199,11 +199,7 @@ class ModelReplica:
 
     def _num_new_blocks(self, row: LeaseRow, is_target: bool) -> int:
         drafted = len(row.proposal) if is_target else max(row.num_choices - 1, 0)
-        size = self.info.block_size
-        return row.base_len // -size - (row.end_len + drafted) // -size
-
-    def _num_blocks(self, length: int) -> int:
-        return -(-length // self.info.block_size)
+        return self._blocks_for(row.end_len + drafted) - self._blocks_for(row.base_len)
 
 
 def _refusal(row: LeaseRow, status: RowStatus, have: int) -> RowResult:

@@ -14,6 +14,7 @@ from specdec_core.config import (
     SpecMethod,
     SpeculationConfig,
 )
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
@@ -67,7 +68,7 @@ class Scenario:
             role=role,
             incarnation=0,
             num_blocks=self.num_blocks,
-            block_size=self.block_size,
+            kv_cache_spec=FullAttentionSpec(self.block_size),
             max_model_len=MAX_MODEL_LEN,
             vocab_size=VOCAB_SIZE,
             model_digest=str(role),

@@ -18,6 +18,7 @@ from deployments.wire.request_codec import (
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics
+from specdec_core.kv_cache.spec import FullAttentionSpec, KVCacheSpec
 from specdec_core.messages import (
     REPLICA_METRICS,
     GroupLease,
@@ -45,6 +46,8 @@ _ROW_STATUSES = {
 }
 _ROW_STATUSES_BACK = {int(value): status for status, value in _ROW_STATUSES.items()}
 _COUNTS = ("num_slots", "num_free_blocks", "num_prefix_queries", "num_prefix_hits")
+_FULL_ATTENTION = "full"
+"""`kind` of a FullAttentionSpec."""
 _TOO_FEW_IDS = "a message has fewer ids than its shapes say"
 
 
@@ -55,7 +58,7 @@ def register_to_pb(info: ReplicaInfo) -> pb.Register:
         role=_ROLES[info.role],
         incarnation=info.incarnation,
         num_blocks=info.num_blocks,
-        block_size=info.block_size,
+        block_size=info.kv_cache_spec.block_size,
         max_model_len=info.max_model_len,
         vocab_size=info.vocab_size,
         tile_rows=info.tile_rows,
@@ -66,11 +69,13 @@ def register_to_pb(info: ReplicaInfo) -> pb.Register:
         keeps_prefixes=info.keeps_prefixes,
         step_times=[pb.StepTime(**timed._asdict()) for timed in info.step_times],
         max_num_seqs=info.max_num_seqs,
+        kv_cache_spec=_spec_to_pb(info.kv_cache_spec),
     )
 
 
 def register_from_pb(message: pb.Register) -> ReplicaInfo:
-    """Raises ValueError for another protocol version, an unknown role or unknown numerics."""
+    """Raises ValueError for another protocol version, and for an unknown role, numerics or kind of
+    KV cache."""
     if message.protocol_version != PROTOCOL_VERSION:
         raise ValueError(
             f"protocol version {message.protocol_version} is not {PROTOCOL_VERSION}: "
@@ -83,7 +88,7 @@ def register_from_pb(message: pb.Register) -> ReplicaInfo:
         role=_ROLES_BACK[message.role],
         incarnation=message.incarnation,
         num_blocks=message.num_blocks,
-        block_size=message.block_size,
+        kv_cache_spec=_spec_from_pb(message),
         max_model_len=message.max_model_len,
         vocab_size=message.vocab_size,
         tile_rows=message.tile_rows,
@@ -98,6 +103,19 @@ def register_from_pb(message: pb.Register) -> ReplicaInfo:
         ),
         max_num_seqs=message.max_num_seqs,
     )
+
+
+def _spec_to_pb(spec: KVCacheSpec) -> pb.KVCacheSpec:
+    """Convert all but the block size, which is in a field of Register."""
+    assert isinstance(spec, FullAttentionSpec), "a new kind of cache needs a name on the wire"
+    return pb.KVCacheSpec(kind=_FULL_ATTENTION, bytes_per_block=spec.bytes_per_block)
+
+
+def _spec_from_pb(message: pb.Register) -> KVCacheSpec:
+    spec = message.kv_cache_spec
+    if spec.kind not in ("", _FULL_ATTENTION):  # an earlier release sends none
+        raise ValueError(f"unknown kind of KV cache {spec.kind!r}")
+    return FullAttentionSpec(message.block_size, spec.bytes_per_block)
 
 
 def write_lease(message: pb.GroupLease, lease: GroupLease) -> None:

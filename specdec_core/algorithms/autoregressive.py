@@ -129,7 +129,7 @@ class Autoregressive:
             self._running.append(_Running(request, self._model.allocate(), rules, ids))
 
     def _blocks_of(self, request: Request) -> int:
-        return -(-request.max_len // self._model.block_size)
+        return self._model.kv_cache_spec.blocks_for(request.max_len)
 
     def _decode(self, running: Sequence[_Running]) -> list[_Choice]:
         shares = [r.prompt_share for r in running]

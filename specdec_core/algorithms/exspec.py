@@ -19,8 +19,8 @@ from dataclasses import replace
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import OverlapMode, PoolConfig
 from specdec_core.grammar import GrammarCompiler
-from specdec_core.messages import GroupLease, ReplicaInfo, Role
-from specdec_core.model import CachedModel
+from specdec_core.messages import GroupLease, Role
+from specdec_core.model import CachedModel, replica_info
 from specdec_core.request import Request, TokenEvent
 from specdec_core.scheduler import Command, Emit, Scheduler, SendFree, SendLease
 from specdec_core.worker.replica import Replica
@@ -112,20 +112,5 @@ class Exspec:
 
     def _join(self, model: CachedModel, role: Role) -> None:
         self._replicas[role.value] = Replica(model, role, self._grammars)
-        self._pool.register(_describe(model, role), self._clock())
-
-
-def _describe(model: CachedModel, role: Role) -> ReplicaInfo:
-    return ReplicaInfo(
-        replica_id=role.value,
-        role=role,
-        incarnation=_INCARNATION,
-        num_blocks=model.num_blocks,
-        block_size=model.block_size,
-        max_model_len=model.max_model_len,
-        vocab_size=model.vocab_size,
-        tile_rows=model.tile_rows,
-        step_times=model.step_times,
-        model_digest="",
-        device=_DEVICE,
-    )
+        info = replica_info(model, role, role.value, _INCARNATION, device=_DEVICE)
+        self._pool.register(info, self._clock())

@@ -20,6 +20,7 @@ from torch import Tensor
 from specdec_core.host_copies import on_device
 from specdec_core.kv_cache.block_allocator import BlockAllocator, BlockName, NamedBlock
 from specdec_core.kv_cache.prefault import PagePrefault, Touch
+from specdec_core.kv_cache.spec import FullAttentionSpec
 
 BLOCK_SIZE = 16
 RUN_LENGTH = 8
@@ -40,6 +41,10 @@ class KVShape:
     @property
     def bytes_per_token(self) -> int:
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+
+    def spec(self, block_size: int = BLOCK_SIZE) -> FullAttentionSpec:
+        """Return how a cache of this shape counts its blocks."""
+        return FullAttentionSpec(block_size, block_size * self.bytes_per_token)
 
 
 @dataclass(eq=False, slots=True)
@@ -76,6 +81,7 @@ class PagedKV:
         self.shape = shape
         self.num_blocks = num_blocks
         self.block_size = block_size
+        self.spec = shape.spec(block_size)
         self._allocator = BlockAllocator(num_blocks, run_length)
         self._slots: dict[int, _Slot] = {}
         self._num_slots_made = 0
@@ -173,7 +179,7 @@ class PagedKV:
         if num_begun and num_full < len(state.serials):
             self._make_private(state, num_full, num_begun)
         state.length = length
-        num_kept = self._blocks_for(length)
+        num_kept = self.spec.blocks_for(length)
         self._allocator.give_back(reversed(state.blocks[num_kept:]))
         del state.blocks[num_kept:]
         del state.serials[num_full:]
@@ -241,12 +247,9 @@ class PagedKV:
         self._allocator.give_back((block,))
         state.blocks[index] = own
 
-    def _blocks_for(self, length: int) -> int:
-        return -(-length // self.block_size)
-
     def _missing_blocks(self, slot: int, count: int) -> int:
         state = self._slots[slot]
-        return self._blocks_for(state.length + count) - len(state.blocks)
+        return self.spec.blocks_for(state.length + count) - len(state.blocks)
 
     def _clear(self, blocks: Sequence[int]) -> None:
         """Zero blocks that change hands. A NaN left by memory or a request must not spread.

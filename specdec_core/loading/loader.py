@@ -147,7 +147,7 @@ def load_pair(
     companion = _companion(draft, draft_config, device_of(config.device))
     loaded = timed(load_model(target, config, companion), Role.TARGET)
     if companion is not None:
-        tokens = loaded.model.num_blocks * loaded.model.block_size
+        tokens = loaded.model.kv_cache_spec.max_len(loaded.model.num_blocks)
         draft_config = replace(draft_config, kv_cache_tokens=draft_config.kv_cache_tokens or tokens)
     return LoadedPair(target=loaded, draft=timed(load_model(draft, draft_config), Role.DRAFT))
 

@@ -154,7 +154,7 @@ class _Timing:
 
     def _fits(self, num_sequences: int, num_rows: int) -> bool:
         model, longest = self._model, self._context + num_rows
-        blocks = -(-longest // model.block_size)
+        blocks = model.kv_cache_spec.blocks_for(longest)
         return longest <= model.max_model_len and num_sequences * blocks <= model.num_blocks
 
     def _fill(self, num_sequences: int) -> bool:
@@ -191,7 +191,7 @@ def _sizes(role: Role) -> Sequence[tuple[int, int]]:
 def rows_of_a_group(model: ModelRunner) -> int:
     """Return the default number of rows in a group. It is limited by the cache, and on a CPU also
     by the timed gain of larger groups."""
-    num_held = model.num_blocks * model.block_size // _TOKENS_PER_ROW
+    num_held = model.num_blocks // model.kv_cache_spec.blocks_for(_TOKENS_PER_ROW)
     if model.device.type == "cpu":
         return max(min(rows_that_gain(model.step_times, MAX_CPU_ROWS), num_held), 1)
     return max(min(GPU_ROWS, num_held), 1)

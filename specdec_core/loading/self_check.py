@@ -101,7 +101,7 @@ def _random_sequences(model: ModelRunner) -> list[list[int]]:
     sequences: list[list[int]] = []
     room = model.num_free_blocks
     for length in (min(length, model.max_model_len) for length in _CHECKED_LENGTHS):
-        room -= -(-length // model.block_size)
+        room -= model.kv_cache_spec.blocks_for(length)
         if room >= 0:
             ids = torch.randint(model.vocab_size, (length,), generator=generator)
             sequences.append(ids.tolist())

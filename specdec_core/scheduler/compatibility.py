@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from specdec_core.config import Numerics
+from specdec_core.config import Numerics, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError
 from specdec_core.messages import ReplicaInfo, Role
 
@@ -35,6 +35,17 @@ def check_compatible(info: ReplicaInfo, others: Iterable[ReplicaInfo]) -> None:
                 f"{other.replica_id} has {other.fingerprint!r}: with exact numerics the "
                 "targets of a cell must be equal; it is let in when the others have left"
             )
+
+
+def check_rollback(info: ReplicaInfo, config: SpeculationConfig) -> None:
+    """Raise InvalidRequestError if the replica cannot forget all drafted tokens of a round."""
+    limit = info.kv_cache_spec.max_rollback
+    drafts = config.method is not SpecMethod.NONE
+    if drafts and limit is not None and config.num_draft_tokens > limit:
+        raise InvalidRequestError(
+            f"replica {info.replica_id} can take back {limit} cached tokens, "
+            f"num_draft_tokens is {config.num_draft_tokens}; lower num_draft_tokens"
+        )
 
 
 def _may_share_a_cell(one: ReplicaInfo, other: ReplicaInfo) -> bool:

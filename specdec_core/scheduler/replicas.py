@@ -1,12 +1,13 @@
 """The registered replicas: their sequences, their open leases and their KV blocks.
 
-Blocks are counted exactly as a replica allocates them. A sequence takes whole blocks for the
-maximum number of positions that any lease sent so far can leave in its slot.
+Blocks are counted exactly as a replica allocates them, by the KVCacheSpec that it registered with.
+A sequence takes the blocks for the maximum number of positions that any lease sent so far can leave
+in its slot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from specdec_core.config import WINDOW_PER_ROW, Numerics, PoolConfig
@@ -45,7 +46,10 @@ class ReplicaState:
     background: dict[int, Sequence] = field(default_factory=dict)
     """Sequences with a slot here that no client waits for."""
     leases: dict[int, OpenLease] = field(default_factory=dict)
-    num_reserved_blocks: int = 0
+    blocks_for: Callable[[int], int] = field(init=False)
+    """See KVCacheSpec. Bound once, because each row of a round calls it twice."""
+    num_unreserved_blocks: int = field(init=False)
+    """Blocks that no sequence here has reserved, whether or not the replica is fenced."""
     is_fenced: bool = False
     """Whether the replica failed to answer in time. Nothing is sent to it before it has
     acknowledged a reset."""
@@ -60,7 +64,9 @@ class ReplicaState:
         self.replica_id, self.role = self.info.replica_id, self.info.role
         self.is_exact = self.info.numerics is Numerics.EXACT
         info = self.info
-        self.longest_len = min(info.max_model_len, info.num_blocks * info.block_size)
+        self.blocks_for = info.kv_cache_spec.blocks_for
+        self.num_unreserved_blocks = info.num_blocks
+        self.longest_len = min(info.max_model_len, info.kv_cache_spec.max_len(info.num_blocks))
 
     @property
     def is_usable(self) -> bool:
@@ -69,7 +75,11 @@ class ReplicaState:
     @property
     def num_free_blocks(self) -> int:
         """Number of free blocks; 0 while fenced, because slots count as used until forgotten."""
-        return 0 if self.is_fenced else self.info.num_blocks - self.num_reserved_blocks
+        return 0 if self.is_fenced else self.num_unreserved_blocks
+
+    @property
+    def num_reserved_blocks(self) -> int:
+        return self.info.num_blocks - self.num_unreserved_blocks
 
     def may_be_sent_more(self, max_open_leases: int) -> bool:
         """Return whether the replica may be sent one more lease.
@@ -84,9 +94,6 @@ class ReplicaState:
             return False
         return self.device.num_open < max_open_leases
 
-    def num_blocks(self, length: int) -> int:
-        return -(-length // self.info.block_size)
-
     def can_ever_hold(self, length: int) -> bool:
         return length <= self.longest_len
 
@@ -99,7 +106,7 @@ class ReplicaState:
         return (
             self.is_usable
             and self.can_ever_hold(length)
-            and self.num_blocks(length) + spare <= self.num_free_blocks
+            and self.blocks_for(length) + spare <= self.num_free_blocks
         )
 
     def counters(self) -> ReplicaCounters:
@@ -109,7 +116,7 @@ class ReplicaState:
             num_sequences=len(self.sequences),
             max_group_size=self.ready_queue.max_group_size,
             num_blocks=self.info.num_blocks,
-            block_size=self.info.block_size,
+            block_size=self.info.kv_cache_spec.block_size,
             num_free_blocks=self.num_free_blocks,
             num_leases=self.num_leases,
             num_rows=self.num_rows,
@@ -121,57 +128,60 @@ class ReplicaState:
 
     def add(self, sequence: Sequence, length: int) -> None:
         """Give the sequence a slot with room for `length` positions."""
-        assert sequence.place(self.role) is None, "a sequence has one place per role"
-        place = KVReservation(self.replica_id)
-        sequence.take_place(self.role, place)
+        assert sequence.place(self.role) is None, "a sequence has one reservation per role"
+        reservation = KVReservation(self.replica_id)
+        sequence.take_place(self.role, reservation)
         self.sequences[sequence.sequence_id] = sequence
         if sequence.is_background:
             self.background[sequence.sequence_id] = sequence
-        is_reserved = self.reserve(place, length)
-        assert is_reserved, "room is checked before a place is given"
+        is_reserved = self.reserve(reservation, length)
+        assert is_reserved, "room is checked before a sequence is added"
         self.touch(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        place = sequence.place(self.role)
-        assert place is not None, "what is removed was here"
+        reservation = sequence.place(self.role)
+        assert reservation is not None, "a sequence is removed from where it was added"
         sequence.take_place(self.role, None)
         del self.sequences[sequence.sequence_id]
         self.background.pop(sequence.sequence_id, None)
         self.ready_queue.forget(sequence.sequence_id)
         self.touch(sequence)
-        self.num_reserved_blocks -= self.num_blocks(place.reserved_len)
+        self.num_unreserved_blocks += reservation.num_blocks
 
     def touch(self, sequence: Sequence) -> None:
         """Note that a plan's input has changed: IDs, a slot, a lease or the round."""
         self.changed[sequence.sequence_id] = sequence
 
-    def max_len(self, place: KVReservation) -> int:
+    def max_len(self, reservation: KVReservation) -> int:
         """Return the number of positions that the slot can grow to."""
-        blocks = self.num_blocks(place.reserved_len) + self.num_free_blocks
-        return blocks * self.info.block_size
+        num_blocks = reservation.num_blocks + self.num_free_blocks
+        return self.info.kv_cache_spec.max_len(num_blocks)
 
-    def reserve(self, place: KVReservation, length: int) -> bool:
+    def reserve(self, reservation: KVReservation, length: int) -> bool:
         """Grow the slot to `length` positions, or change nothing; return whether it is that long.
 
         The slot never shrinks here.
         """
-        if length <= place.reserved_len:
+        if length <= reservation.reserved_len:
             return True
-        size = self.info.block_size
-        more = place.reserved_len // -size - length // -size
-        if more > 0 and more > self.num_free_blocks:
-            return False
-        self.num_reserved_blocks += more
-        place.reserved_len = length
+        more = self.blocks_for(length) - reservation.num_blocks
+        if more:
+            if more > self.num_unreserved_blocks:
+                return False
+            self.num_unreserved_blocks -= more
+            reservation.num_blocks += more
+        reservation.reserved_len = length
         return True
 
-    def settle(self, place: KVReservation, held_len: int, wanted_len: int) -> None:
+    def release(self, reservation: KVReservation, held_len: int, wanted_len: int) -> None:
         """Give back the blocks that the replica, after its answer, neither holds nor needs next."""
         length = held_len if held_len > wanted_len else wanted_len  # as in rows.py: no max()
-        if length < place.reserved_len:
-            size = self.info.block_size
-            self.num_reserved_blocks -= length // -size - place.reserved_len // -size
-            place.reserved_len = length
+        if length < reservation.reserved_len:
+            reservation.reserved_len = length
+            fewer = reservation.num_blocks - self.blocks_for(length)
+            if fewer:
+                self.num_unreserved_blocks += fewer
+                reservation.num_blocks -= fewer
 
 
 class ReplicaSet:
@@ -200,7 +210,8 @@ class ReplicaSet:
         config = self._config
         most = config.max_prefill_tokens if info.role is Role.TARGET else None
         is_looked_up = most is not None and info.keeps_prefixes
-        known = PrefixIndex(info.block_size, info.num_blocks) if is_looked_up else None
+        block_size = info.kv_cache_spec.block_size
+        known = PrefixIndex(block_size, info.num_blocks) if is_looked_up else None
         size, window = config.max_group_size, config.window
         if info.max_num_seqs:
             size = min(size, info.max_num_seqs)

@@ -72,7 +72,7 @@ class ResultHandler:
                     self._commit(replica, sequence, place, row, answer)
                 else:
                     place.cached_len = min(answer.cached_len, row.end_len)
-                    replica.settle(place, answer.cached_len, len(sequence.ids))
+                    replica.release(place, answer.cached_len, len(sequence.ids))
                 if known is not None:
                     known.learn(sequence, row.base_len, answer.cached_len)
 
@@ -110,7 +110,7 @@ class ResultHandler:
     ) -> None:
         tokens = answer.tokens[: row.num_choices]
         place.cached_len = min(answer.cached_len, row.end_len + len(tokens))
-        replica.settle(place, answer.cached_len, len(sequence.ids))
+        replica.release(place, answer.cached_len, len(sequence.ids))
         if row.num_choices > 0:
             current = sequence.round
             assert current is not None, "a draft is asked within a round"
@@ -161,7 +161,7 @@ class ResultHandler:
         self._registry.emit(sequence, tokens, logprobs)
         held_len, num_ids = answer.cached_len, len(sequence.ids)
         place.cached_len = held_len if held_len < num_ids else num_ids - 1
-        replica.settle(place, held_len, num_ids)
+        replica.release(place, held_len, num_ids)
 
     def _learn(self, sequence: Sequence, current: Round, row: LeaseRow, answer: RowResult) -> None:
         """Report drafted and chosen tokens to the K policy.

@@ -14,7 +14,7 @@ from specdec_core.request import FinishReason, Request, cut_at_stop
 from specdec_core.scheduler.admission import AdmissionQueue, RetryHint
 from specdec_core.scheduler.batch_builder import BatchBuilder
 from specdec_core.scheduler.commands import Command, Outbox
-from specdec_core.scheduler.compatibility import check_compatible
+from specdec_core.scheduler.compatibility import check_compatible, check_rollback
 from specdec_core.scheduler.device import OpenLease
 from specdec_core.scheduler.live_requests import LiveRequests, Timeouts
 from specdec_core.scheduler.pipelining import Pipelining
@@ -132,6 +132,7 @@ class Scheduler:
     def register(self, info: ReplicaInfo, now: float) -> None:
         """Add a replica, which is empty. An older incarnation of the replica is dead."""
         check_compatible(info, (replica.info for replica in self._fleet))
+        check_rollback(info, self._config.speculation)
         self.deregister(info.replica_id, now)
         self._fleet.add(info, now)
         self._k_policy.welcome(info)

@@ -61,6 +61,8 @@ class KVReservation:
     """Positions that the scheduler believes valid: of the IDs and, on a draft, of its proposal."""
     reserved_len: int = 0
     """Positions whose blocks are accounted for, at least those that the replica holds."""
+    num_blocks: int = 0
+    """Blocks for `reserved_len` positions."""
     has_rules: bool = False
     lease_id: int | None = None
     row: LeaseRow | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
 from specdec_core.speculation.k_policy import (
     AcceptanceHistory,
@@ -146,7 +147,7 @@ def _info(record: Record) -> ReplicaInfo:
         role=Role(record["role"]),
         incarnation=0,
         num_blocks=1,
-        block_size=1,
+        kv_cache_spec=FullAttentionSpec(block_size=1),
         max_model_len=1,
         vocab_size=1,
         model_digest="",

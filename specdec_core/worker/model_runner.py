@@ -17,8 +17,9 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from specdec_core.batch_invariance.size_classes import ClassTable
 from specdec_core.config import DEFAULT_MAX_CHOICES, Numerics
 from specdec_core.errors import InvalidRequestError
-from specdec_core.kv_cache.paged import BLOCK_SIZE, RUN_LENGTH, KVShape, PagedKV
+from specdec_core.kv_cache.paged import RUN_LENGTH, KVShape, PagedKV
 from specdec_core.kv_cache.prefault import load_touch
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.layers.attention.metadata import (
     AttentionMetadata,
     KVBlocks,
@@ -93,11 +94,12 @@ class ModelRunner:
         self.kernels = model.kernels if isinstance(model, LlamaModel) else None
         self.max_tokens_per_pass = max_tokens_per_pass
         self.num_query_groups = config.num_attention_heads // num_kv_heads(config)
-        num_blocks = -(-kv_cache_tokens // BLOCK_SIZE)
+        shape = kv_shape(config, model.dtype, model.device)
+        num_blocks = shape.spec().blocks_for(kv_cache_tokens)
         if num_blocks < 1:
             raise InvalidRequestError(f"kv_cache_tokens must be at least 1, got {kv_cache_tokens}")
         self._kv = PagedKV(
-            kv_shape(config, model.dtype, model.device),
+            shape,
             num_blocks,
             run_length=RUN_LENGTH if self.kernels else 1,
             has_scratch_block=recorder is not None,
@@ -162,8 +164,8 @@ class ModelRunner:
         return self._kv.num_blocks
 
     @property
-    def block_size(self) -> int:
-        return self._kv.block_size
+    def kv_cache_spec(self) -> FullAttentionSpec:
+        return self._kv.spec
 
     @property
     def num_free_blocks(self) -> int:

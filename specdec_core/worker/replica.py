@@ -72,7 +72,8 @@ class Replica:
         self, model: CachedModel, role: Role, grammars: GrammarCompiler | None = None
     ) -> None:
         self._model = model
-        self._block_size = model.block_size
+        self._block_size = model.kv_cache_spec.block_size
+        self._blocks_for = model.kv_cache_spec.blocks_for
         self._cache = model.prefix_cache
         if self._cache is not None:
             self._cache.withdraw_all()  # a replica starts empty, even if another one used the model
@@ -117,11 +118,14 @@ class Replica:
         answers: dict[int, RowResult] = {}
         ready: list[_ReadyRow] = []
         num_free = self._model.num_free_blocks
+        is_target, blocks_for = self._role is _TARGET, self._blocks_for
         for row, cached in self._prepared(lease.rows, found):
             if isinstance(cached, RowResult):
                 answers[row.sequence_id] = cached
                 continue
-            num_new = self._new_blocks(row)
+            num_drafted = len(row.proposal) if is_target else max(row.num_choices - 1, 0)
+            base_len = row.base_len
+            num_new = blocks_for(base_len + len(row.new_ids) + num_drafted) - blocks_for(base_len)
             if num_new > num_free:
                 answers[row.sequence_id] = _no_room(row, len(cached.ids))
             else:
@@ -191,12 +195,6 @@ class Replica:
                 if not _is_prepared(rows[place], found[place], left_s):
                     found[place] = _not_ready(rows[place])
         return zip(rows, found, strict=True)
-
-    def _new_blocks(self, row: LeaseRow) -> int:
-        """Return the blocks that the row takes in addition to those of its base_len positions."""
-        drafted = len(row.proposal) if self._role is _TARGET else max(row.num_choices - 1, 0)
-        base_len, size = row.base_len, self._block_size
-        return -(-(base_len + len(row.new_ids) + drafted) // size) - -(-base_len // size)
 
     def _run(self, rows: list[_ReadyRow], min_confidence: float) -> dict[int, RowResult]:
         """Run the rows and wait even if none samples a token. The scheduler sends the next part of

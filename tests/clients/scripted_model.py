@@ -15,8 +15,8 @@ from torch import Tensor
 
 from deployments.text.grammars import Compiler
 from deployments.text.tokenizer import TextModel
-from specdec_core.config import Numerics
 from specdec_core.messages import ReplicaInfo, Role
+from specdec_core.model import replica_info
 from specdec_core.worker.replica import Replica
 from tests.fakes import TokenListModel
 
@@ -127,15 +127,11 @@ class ScriptedReplica(Replica):
         super().__init__(self._scripted, Role.TARGET, Compiler(lambda: text))
 
     def info(self, replica_id: str, incarnation: int) -> ReplicaInfo:
-        return ReplicaInfo(
-            replica_id=replica_id,
-            role=Role.TARGET,
-            incarnation=incarnation,
-            num_blocks=self._scripted.num_blocks,
-            block_size=self._scripted.block_size,
-            max_model_len=self._scripted.max_model_len,
-            vocab_size=self._scripted.vocab_size,
+        return replica_info(
+            self._scripted,
+            Role.TARGET,
+            replica_id,
+            incarnation,
             model_digest="scripted",
             fingerprint="scripted",
-            numerics=Numerics.FAST,
         )

@@ -273,7 +273,7 @@ def test_penalties_count_what_was_adopted() -> None:
 @settings(max_examples=60, deadline=None)
 def test_the_pool_believes_what_the_replica_finds(prompts: list[list[int]], chunk: int) -> None:
     cell = Cell()
-    known = PrefixIndex(cell.model.block_size, cell.model.num_blocks)
+    known = PrefixIndex(cell.model.kv.block_size, cell.model.num_blocks)
     for number, prompt in enumerate(prompts):
         request = Request(
             request_id=str(number), prompt_token_ids=tuple(prompt), params=RULES.params

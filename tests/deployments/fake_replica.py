@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import (
     EMPTY_HASH,
@@ -100,7 +101,7 @@ class FakeReplica:
             role=self._role,
             incarnation=incarnation,
             num_blocks=1000,
-            block_size=4,
+            kv_cache_spec=FullAttentionSpec(4),
             max_model_len=512,
             vocab_size=VOCAB_SIZE,
             model_digest=f"fake-{self._role}",

@@ -191,7 +191,7 @@ def test_vocab_size_is_the_tokenizers_and_max_model_len_the_models() -> None:
     model = ModelRunner(tiny_model("llama"), vocab_size=90, kv_cache_tokens=160)
     assert model.vocab_size == 90
     assert model.max_model_len == 512
-    assert (model.num_blocks, model.block_size) == (10, 16)
+    assert (model.num_blocks, model.kv_cache_spec.block_size) == (10, 16)
 
 
 def test_absurd_limits_are_named() -> None:

@@ -200,8 +200,8 @@ MUTANTS = (
     Mutant(
         name="blocks-of-the-proposal-forgotten",
         path=_REPLICA,
-        old="len(row.new_ids) + drafted) // size)",
-        new="len(row.new_ids)) // size)",
+        old="blocks_for(base_len + len(row.new_ids) + num_drafted)",
+        new="blocks_for(base_len + len(row.new_ids))",
         breaks="a group that does not fit fails as a whole in the middle of the pass",
         killed_by=(_REPLICA_TESTS + "test_the_room_of_a_proposal_is_counted",),
     ),

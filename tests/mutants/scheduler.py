@@ -29,7 +29,7 @@ MUTANTS = (
     Mutant(
         name="unsettled-reservation",
         path="specdec_core/scheduler/results.py",
-        old="        replica.settle(place, held_len, num_ids)\n",
+        old="        replica.release(place, held_len, num_ids)\n",
         new="",
         breaks="blocks of rejected tokens stay reserved",
         killed_by=(
@@ -83,8 +83,8 @@ MUTANTS = (
     Mutant(
         name="room-not-reserved",
         path="specdec_core/scheduler/replicas.py",
-        old="        self.num_reserved_blocks += more\n        place.reserved_len = length\n",
-        new="",
+        old="self.num_unreserved_blocks -= more\n            reservation.num_blocks += more",
+        new="pass",
         breaks="rows of one group are promised the same free blocks",
         killed_by=(
             "tests/pool/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",

@@ -118,15 +118,15 @@ MUTANTS = (
     _seeded(
         "blocks-never-come-back",
         "specdec_core/scheduler/replicas.py",
-        old="        self.num_reserved_blocks -= self.num_blocks(place.reserved_len)\n",
+        old="        self.num_unreserved_blocks += reservation.num_blocks\n",
         new="        self.touch(sequence)\n",
         breaks="a target fills up with requests that have ended",
     ),
     _seeded(
         "one-block-too-many",
         "specdec_core/scheduler/replicas.py",
-        old="if more > 0 and more > self.num_free_blocks:",
-        new="if more > 0 and more > self.num_free_blocks + 1:",
+        old="if more > self.num_unreserved_blocks:",
+        new="if more > self.num_unreserved_blocks + 1:",
         breaks="a replica is leased more than its memory holds",
     ),
     _seeded(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import (
     EMPTY_HASH,
@@ -96,7 +97,7 @@ def info(
         role=role,
         incarnation=incarnation,
         num_blocks=num_blocks,
-        block_size=block_size,
+        kv_cache_spec=FullAttentionSpec(block_size),
         max_model_len=max_model_len,
         vocab_size=vocab_size,
         model_digest=model_digest,
@@ -170,7 +171,7 @@ class FakeReplica:
         assert longest <= self.info.max_model_len
 
     def _blocks(self, length: int) -> int:
-        return -(-length // self.info.block_size)
+        return self.info.kv_cache_spec.blocks_for(length)
 
     def _truncate(self, row: LeaseRow) -> RowResult | None:
         slot = self.slots.get(row.sequence_id)

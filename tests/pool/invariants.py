@@ -38,7 +38,8 @@ def check_empty(pool: Scheduler) -> None:
 
 def _check_replica(replica: ReplicaState, live: dict[int, Sequence]) -> None:
     places = [s.places[replica.role] for s in replica.sequences.values()]
-    reserved = sum(replica.num_blocks(place.reserved_len) for place in places)
+    assert all(replica.blocks_for(place.reserved_len) == place.num_blocks for place in places)
+    reserved = sum(place.num_blocks for place in places)
     assert replica.num_reserved_blocks == reserved <= replica.info.num_blocks
     assert all(live[sequence_id] is s for sequence_id, s in replica.sequences.items())
     if replica.is_fenced:

@@ -26,15 +26,15 @@ def placed(length: int, num_blocks: int = 10) -> tuple[ReplicaState, KVReservati
 def test_blocks_that_the_replica_still_holds_stay_reserved() -> None:
     replica, place = placed(3)
     assert replica.reserve(place, 17)
-    replica.settle(place, held_len=13, wanted_len=9)
+    replica.release(place, held_len=13, wanted_len=9)
     assert replica.num_reserved_blocks == 4
-    replica.settle(place, held_len=5, wanted_len=9)
+    replica.release(place, held_len=5, wanted_len=9)
     assert replica.num_reserved_blocks == 3
 
 
 def test_settling_never_reserves_more() -> None:
     replica, place = placed(3)
-    replica.settle(place, held_len=40, wanted_len=40)
+    replica.release(place, held_len=40, wanted_len=40)
     assert (place.reserved_len, replica.num_reserved_blocks) == (3, 1)
 
 

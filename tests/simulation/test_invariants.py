@@ -16,6 +16,7 @@ from deployments.simulation.invariants.kv_owners import KVOwners
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.record import Violation
 from deployments.simulation.tokens import Script
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import EMPTY_HASH, GroupLease, LeaseRow, ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
@@ -42,7 +43,7 @@ class Bench:
             role=role,
             incarnation=1,
             num_blocks=9,
-            block_size=2,
+            kv_cache_spec=FullAttentionSpec(2),
             max_model_len=18,
             vocab_size=VOCAB_SIZE,
             model_digest="m",

@@ -12,6 +12,7 @@ from torch import Tensor
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.tokens import guess, next_token, salt_of
 from specdec_core.choice_rules import SamplingRules
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import (
     EMPTY_HASH,
     GroupLease,
@@ -83,7 +84,7 @@ def test_it_answers_as_the_real_replica_does(role: Role, num_blocks: int, seed: 
         role=role,
         incarnation=1,
         num_blocks=num_blocks,
-        block_size=3,
+        kv_cache_spec=FullAttentionSpec(3),
         max_model_len=4096,
         vocab_size=VOCAB_SIZE,
         model_digest="m",
@@ -118,7 +119,7 @@ def test_rows_that_wait_for_their_grammar_keep_what_they_have() -> None:
         role=Role.TARGET,
         incarnation=1,
         num_blocks=100,
-        block_size=3,
+        kv_cache_spec=FullAttentionSpec(3),
         max_model_len=4096,
         vocab_size=VOCAB_SIZE,
         model_digest="m",

@@ -67,7 +67,7 @@ def _context_len(model: CachedModel, longest: int) -> int:
 
 def _num_rows(model: CachedModel, longest: int) -> int:
     """Return the number of rows that fit into the cache together."""
-    blocks = -(-(_context_len(model, longest) + longest + 1) // model.block_size)
+    blocks = model.kv_cache_spec.blocks_for(_context_len(model, longest) + longest + 1)
     return max(model.num_free_blocks // blocks, 1)
 
 

@@ -42,7 +42,7 @@ def self_draft(target: ModelRunner, num_layers: int) -> ModelRunner:
     return ModelRunner(
         _without_layers(target.module, num_layers),
         vocab_size=target.vocab_size,
-        kv_cache_tokens=target.num_blocks * target.block_size,
+        kv_cache_tokens=target.kv_cache_spec.max_len(target.num_blocks),
         max_model_len=target.max_model_len,
     )
 

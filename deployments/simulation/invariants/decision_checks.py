@@ -106,7 +106,7 @@ class DecisionChecks:
         """(a), (e): every sequence here is live, has this KV reservation and waits for an open
         lease at most. Return the number of blocks that they have reserved."""
         statuses, leases = self._statuses, record.leases
-        replica_id, size = record.replica_id, record.info.block_size
+        replica_id = record.replica_id
         is_draft = record.role is _DRAFT
         reserved = 0
         for sequence_id, sequence in record.sequences.items():
@@ -117,7 +117,7 @@ class DecisionChecks:
             if place.lease_id is not None and place.lease_id not in leases:
                 lease = f"lease {place.lease_id}, void"
                 raise Violation(f"(a) {sequence.request_id} waits for {lease}")
-            reserved -= place.reserved_len // -size
+            reserved += record.blocks_for(place.reserved_len)
         return reserved
 
     def _note(self, sequence_id: int, status: SequenceStatus) -> None:

@@ -175,7 +175,7 @@ def _block_ends(
     info: ReplicaInfo, base_len: int, base_hash: int, ids: tuple[int, ...]
 ) -> Iterator[tuple[int, int]]:
     """Yield the length at each block end that the IDs reach, with the hash up to there."""
-    size = info.block_size
+    size = info.kv_cache_spec.block_size
     if base_len // size == (base_len + len(ids)) // size:
         return
     for length, key in enumerate(hashes_behind(base_hash, ids), base_len + 1):

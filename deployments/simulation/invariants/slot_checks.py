@@ -33,8 +33,8 @@ class SlotChecks:
 
     def counted(self, runner: ModelReplica) -> None:
         """(f) The blocks of its slots and its free blocks add up to its capacity."""
-        size = runner.info.block_size
-        num_used = sum([-((1 - len(slot.hashes)) // size) for slot in runner.slots.values()])
+        blocks_for = runner.info.kv_cache_spec.blocks_for
+        num_used = sum([blocks_for(len(slot.hashes) - 1) for slot in runner.slots.values()])
         free = runner.num_free_blocks
         if free < 0 or num_used + free != runner.info.num_blocks:
             raise Violation(f"(f) {runner.info.replica_id}: {num_used} used and {free} free blocks")

@@ -220,7 +220,7 @@ class WorkUp(_message.Message):
     def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., result: _Optional[_Union[GroupResult, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., reset_done: _Optional[_Union[ResetDone, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
-    __slots__ = ("protocol_version", "replica_id", "role", "incarnation", "num_blocks", "block_size", "max_model_len", "vocab_size", "model_digest", "fingerprint", "numerics", "tile_rows", "device", "keeps_prefixes", "step_times", "max_num_seqs")
+    __slots__ = ("protocol_version", "replica_id", "role", "incarnation", "num_blocks", "block_size", "max_model_len", "vocab_size", "model_digest", "fingerprint", "numerics", "tile_rows", "device", "keeps_prefixes", "step_times", "max_num_seqs", "kv_cache_spec")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -237,6 +237,7 @@ class Register(_message.Message):
     KEEPS_PREFIXES_FIELD_NUMBER: _ClassVar[int]
     STEP_TIMES_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_SEQS_FIELD_NUMBER: _ClassVar[int]
+    KV_CACHE_SPEC_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     replica_id: str
     role: Role
@@ -253,7 +254,16 @@ class Register(_message.Message):
     keeps_prefixes: bool
     step_times: _containers.RepeatedCompositeFieldContainer[StepTime]
     max_num_seqs: int
-    def __init__(self, protocol_version: _Optional[int] = ..., replica_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., incarnation: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., numerics: _Optional[str] = ..., tile_rows: _Optional[int] = ..., device: _Optional[str] = ..., keeps_prefixes: _Optional[bool] = ..., step_times: _Optional[_Iterable[_Union[StepTime, _Mapping]]] = ..., max_num_seqs: _Optional[int] = ...) -> None: ...
+    kv_cache_spec: KVCacheSpec
+    def __init__(self, protocol_version: _Optional[int] = ..., replica_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., incarnation: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., numerics: _Optional[str] = ..., tile_rows: _Optional[int] = ..., device: _Optional[str] = ..., keeps_prefixes: _Optional[bool] = ..., step_times: _Optional[_Iterable[_Union[StepTime, _Mapping]]] = ..., max_num_seqs: _Optional[int] = ..., kv_cache_spec: _Optional[_Union[KVCacheSpec, _Mapping]] = ...) -> None: ...
+
+class KVCacheSpec(_message.Message):
+    __slots__ = ("kind", "bytes_per_block")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    bytes_per_block: int
+    def __init__(self, kind: _Optional[str] = ..., bytes_per_block: _Optional[int] = ...) -> None: ...
 
 class StepTime(_message.Message):
     __slots__ = ("num_sequences", "num_rows", "seconds", "num_cached")

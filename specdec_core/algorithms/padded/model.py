@@ -33,7 +33,7 @@ class PaddedTransformersModel:
     def __init__(self, model: ModelRunner) -> None:
         self.vocab_size: int = model.vocab_size
         self.max_model_len = model.max_model_len
-        self.max_cached_tokens = model.num_blocks * model.block_size
+        self.max_cached_tokens = model.kv_cache_spec.max_len(model.num_blocks)
         self.device = model.device
         self._model = model
         self._view_watch = Stopwatch(model.device)

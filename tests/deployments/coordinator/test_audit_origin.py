@@ -9,6 +9,7 @@ from deployments.coordinator.connections import ConnectedReplica
 from deployments.coordinator.driver import SchedulerDriver
 from deployments.simulation.model_replica import ModelReplica
 from specdec_core.config import Numerics, PoolConfig
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
@@ -26,7 +27,7 @@ class Target:
             role=Role.TARGET,
             incarnation=1,
             num_blocks=100,
-            block_size=4,
+            kv_cache_spec=FullAttentionSpec(4),
             max_model_len=64,
             vocab_size=VOCAB_SIZE,
             model_digest="model",

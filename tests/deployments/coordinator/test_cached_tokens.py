@@ -7,6 +7,7 @@ import pytest
 from deployments.errors import RequestFailedError
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import ReplicaInfo, Role
+from specdec_core.model import replica_info
 from specdec_core.request import Request, RequestStats
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.replica import Replica
@@ -26,21 +27,12 @@ class CachingReplica(Replica):
     """The real one, over a model without weights whose blocks are real."""
 
     def __init__(self, *, enable: bool) -> None:
-        super().__init__(
-            PagedTokenModel(block_size=BLOCK, enable_prefix_caching=enable), Role.TARGET
-        )
+        self._served = PagedTokenModel(block_size=BLOCK, enable_prefix_caching=enable)
+        super().__init__(self._served, Role.TARGET)
 
     def info(self, replica_id: str, incarnation: int) -> ReplicaInfo:
-        return ReplicaInfo(
-            replica_id=replica_id,
-            role=Role.TARGET,
-            incarnation=incarnation,
-            num_blocks=1000,
-            block_size=BLOCK,
-            max_model_len=512,
-            vocab_size=31,
-            model_digest="tokens",
-            keeps_prefixes=True,
+        return replica_info(
+            self._served, Role.TARGET, replica_id, incarnation, model_digest="tokens"
         )
 
 

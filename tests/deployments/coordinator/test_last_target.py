@@ -9,6 +9,7 @@ import pytest
 from deployments.coordinator.connections import ConnectedReplica
 from deployments.coordinator.driver import SchedulerDriver
 from specdec_core.config import PoolConfig
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import Occupancy, ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
@@ -38,7 +39,7 @@ def registered(driver: SchedulerDriver, name: str, role: Role = Role.TARGET) -> 
         role=role,
         incarnation=1,
         num_blocks=100,
-        block_size=4,
+        kv_cache_spec=FullAttentionSpec(4),
         max_model_len=64,
         vocab_size=13,
         model_digest="model",

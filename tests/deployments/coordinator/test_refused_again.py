@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from deployments.coordinator.driver import SchedulerDriver
 from specdec_core.config import PoolConfig
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
@@ -22,7 +23,7 @@ def test_it_is_not_run_on() -> None:
             role=Role.TARGET,
             incarnation=1,
             num_blocks=4,
-            block_size=4,
+            kv_cache_spec=FullAttentionSpec(4),
             max_model_len=16,
             vocab_size=13,
             model_digest="model",

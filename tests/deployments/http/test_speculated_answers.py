@@ -13,6 +13,7 @@ from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.config import Numerics, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.messages import ReplicaInfo, Role
+from specdec_core.model import replica_info
 from specdec_core.worker.replica import Replica
 from tests.deployments.answering import CHATML, HERMES, entire, joined, text_model
 from tests.deployments.http_server import run, server, stream
@@ -60,14 +61,11 @@ class Target(Replica):
         super().__init__(model, Role.TARGET, Compiler(lambda: text))
 
     def info(self, replica_id: str, incarnation: int) -> ReplicaInfo:
-        return ReplicaInfo(
-            replica_id=replica_id,
-            role=Role.TARGET,
-            incarnation=incarnation,
-            num_blocks=self._served.num_blocks,
-            block_size=self._served.block_size,
-            max_model_len=self._served.max_model_len,
-            vocab_size=self._served.vocab_size,
+        return replica_info(
+            self._served,
+            Role.TARGET,
+            replica_id,
+            incarnation,
             model_digest="model",
             fingerprint="model",
             numerics=Numerics.EXACT,

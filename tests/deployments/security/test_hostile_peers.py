@@ -21,6 +21,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.config import Numerics
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, ReplicaInfo, Role
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, run, until
@@ -286,7 +287,7 @@ def nobody(info: ReplicaInfo) -> pb.Register:
         (register_to_pb(information(model_digest="another model")), "another model"),
         (register_to_pb(information(vocab_size=51)), "vocab_size 51"),
         (register_to_pb(information(fingerprint="x", numerics=Numerics.EXACT)), "fingerprint"),
-        (register_to_pb(information(block_size=0)), "block_size"),
+        (register_to_pb(information(kv_cache_spec=FullAttentionSpec(0))), "block_size"),
         (register_to_pb(information(num_blocks=-1)), "num_blocks"),
         (register_to_pb(information(max_model_len=0)), "max_model_len"),
         (register_to_pb(information("")), "replica_id"),

@@ -33,6 +33,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics, SpecMethod
 from specdec_core.grammar import GrammarKind, GrammarSpec
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import (
     REPLICA_METRICS,
@@ -159,7 +160,7 @@ infos = st.builds(
     role=st.sampled_from(Role),
     incarnation=uint64,
     num_blocks=int32,
-    block_size=int32,
+    kv_cache_spec=st.builds(FullAttentionSpec, int32, uint64.map(lambda size: size // 2)),
     max_model_len=int32,
     vocab_size=int32,
     model_digest=st.text(max_size=5),
@@ -220,6 +221,35 @@ def test_results_come_back(result: GroupResult) -> None:
 @given(infos)
 def test_registrations_come_back(info: ReplicaInfo) -> None:
     assert register_from_pb(register_to_pb(info)) == info
+
+
+INFO = ReplicaInfo(
+    replica_id="r",
+    role=Role.TARGET,
+    incarnation=1,
+    num_blocks=9,
+    kv_cache_spec=FullAttentionSpec(16, bytes_per_block=512),
+    max_model_len=99,
+    vocab_size=9,
+    model_digest="m",
+)
+
+
+def test_a_replica_of_an_earlier_release_has_full_blocks() -> None:
+    message = register_to_pb(INFO)
+    message.ClearField("kv_cache_spec")
+    assert register_from_pb(message).kv_cache_spec == FullAttentionSpec(16)
+
+
+def test_a_coordinator_of_an_earlier_release_finds_the_block_size_where_it_was() -> None:
+    assert register_to_pb(INFO).block_size == 16
+
+
+def test_a_kind_of_cache_of_a_later_release_is_refused_by_name() -> None:
+    message = register_to_pb(INFO)
+    message.kv_cache_spec.kind = "recurrent"
+    with pytest.raises(ValueError, match="unknown kind of KV cache 'recurrent'"):
+        register_from_pb(message)
 
 
 @given(

@@ -15,6 +15,7 @@ from functools import cache
 from unittest import mock
 
 from specdec_core.config import NgramConfig, PoolConfig
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
@@ -211,7 +212,7 @@ def _info(role: Role, number: int, device: str) -> ReplicaInfo:
         role=role,
         incarnation=1,
         num_blocks=1 << 20,
-        block_size=16,
+        kv_cache_spec=FullAttentionSpec(16),
         max_model_len=_ANY,
         vocab_size=1 << 20,
         model_digest="m",
