@@ -58,7 +58,7 @@ def _companion(settings: Settings) -> ColocatedDraft:
     dtype = getattr(torch, settings.sizes.dtype)
     return ColocatedDraft(
         weight_bytes=num_parameters(settings.sizes.draft) * dtype.itemsize,
-        kv=kv_shape(config, dtype, torch.device(settings.device)),
+        spec=kv_shape(config, dtype, torch.device(settings.device)).spec(),
     )
 
 

@@ -218,7 +218,7 @@ def companion_of(folder: Path, dtype: DType, device: torch.device) -> ColocatedD
     own: Any = config.dtype if dtype is DType.AUTO else getattr(torch, dtype.value)
     return ColocatedDraft(
         weight_bytes=sum(file.stat().st_size for file in weight_files(folder)),
-        kv=kv_shape(config, own or torch.float32, device),
+        spec=kv_shape(config, own or torch.float32, device).spec(),
     )
 
 

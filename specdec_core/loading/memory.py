@@ -1,4 +1,4 @@
-"""KV cache size in tokens on a device when the configuration does not set it."""
+"""KV cache size in blocks on a device when the configuration does not set it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from specdec_core.errors import InvalidRequestError
+from specdec_core.kv_cache.spec import KVCacheSpec
 from specdec_core.worker.cuda_graphs import capture
 
 CPU_FRACTION = 0.25
@@ -24,11 +25,11 @@ _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def default_kv_tokens(bytes_per_token: int, logit_bytes: int) -> int:
-    """Return the KV tokens of a CPU: a share of the host memory that is free now. The logits of the
+def default_kv_blocks(spec: KVCacheSpec, logit_bytes: int) -> int:
+    """Return the KV blocks of a CPU: a share of the host memory that is free now. The logits of the
     largest verification, `logit_bytes`, are subtracted first."""
     free = max(available_host_bytes() - logit_bytes, 0)
-    return int(free * CPU_FRACTION) // bytes_per_token
+    return int(free * CPU_FRACTION) // spec.bytes_per_block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class DeviceMemory:
 class KVNeeds:
     """Needs that share a GPU's free memory with the KV cache."""
 
-    bytes_per_token: int
+    spec: KVCacheSpec
     num_layers: int
     workspace_bytes: int = 0
     """Workspace of the largest pass. Recorded passes share one workspace from their own pool."""
@@ -73,7 +74,7 @@ class KVNeeds:
     """True if attention reads the blocks in place, so that no pass copies keys and values."""
     companion_bytes: int = 0
     """Weights, workspace and logits of a draft that is loaded later."""
-    companion_bytes_per_token: int = 0
+    companion_bytes_per_block: int = 0
 
     @property
     def kept_bytes(self) -> int:
@@ -83,20 +84,21 @@ class KVNeeds:
         return self.workspace_bytes + recorded * self.is_recorded
 
 
-def plan_kv_tokens(memory: DeviceMemory, needs: KVNeeds, utilization: float) -> int:
-    """Return the number of KV tokens that fit. Raises InvalidRequestError if not even one fits."""
+def plan_kv_blocks(memory: DeviceMemory, needs: KVNeeds, utilization: float) -> int:
+    """Return the number of KV blocks that fit. Raises InvalidRequestError if not even one fits."""
     budget = memory.budget(utilization) - needs.companion_bytes
     budget -= needs.kept_bytes + needs.choice_bytes
-    copied = 0 if needs.reads_blocks else _GATHERED_LAYERS * needs.bytes_per_token
-    per_token = needs.bytes_per_token + needs.companion_bytes_per_token
-    tokens = budget * needs.num_layers // (per_token * needs.num_layers + copied)
-    if tokens < 1:
+    block_bytes = needs.spec.bytes_per_block
+    copied = 0 if needs.reads_blocks else _GATHERED_LAYERS * block_bytes
+    per_block = block_bytes + needs.companion_bytes_per_block
+    num_blocks = budget * needs.num_layers // (per_block * needs.num_layers + copied)
+    if num_blocks < 1:
         raise InvalidRequestError(
             f"no memory is left for a KV cache: {memory.free / 2**30:.1f} of "
             f"{memory.total / 2**30:.1f} GiB are free behind the weights, of which this process "
             f"has {memory.own / 2**30:.1f}; {_way_out(memory, utilization)}"
         )
-    return tokens
+    return num_blocks
 
 
 def _way_out(memory: DeviceMemory, utilization: float) -> str:

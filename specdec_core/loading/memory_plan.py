@@ -13,14 +13,15 @@ from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, DEFAULT_MAX_CHOICES
 from specdec_core.errors import InvalidRequestError
 from specdec_core.kv_cache.paged import BLOCK_SIZE, KVShape
+from specdec_core.kv_cache.spec import KVCacheSpec
 from specdec_core.layers.attention.paged import BlockAttention
 from specdec_core.layers.attention.select import find_block_attention
 from specdec_core.loading.memory import (
     DeviceMemory,
     KVNeeds,
-    default_kv_tokens,
+    default_kv_blocks,
     peak_bytes,
-    plan_kv_tokens,
+    plan_kv_blocks,
 )
 from specdec_core.model import Feed
 from specdec_core.models.llama import LlamaModel
@@ -56,10 +57,10 @@ class MemoryPlan:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColocatedDraft:
     """Memory that one of several models on a GPU takes. A draft in its target's process is loaded
-    after the target and caches the same number of tokens."""
+    after the target and has the same number of blocks."""
 
     weight_bytes: int
-    kv: KVShape
+    spec: KVCacheSpec
 
 
 def share_of(
@@ -67,12 +68,12 @@ def share_of(
 ) -> float:
     """Return the share of a GPU's `total` bytes for one of the processes in `crowd`.
 
-    Together the processes use `utilization` of the GPU. Each gets its weights and the KV memory for
-    an equal number of tokens. Each process computes its share without asking the others.
+    Together the processes use `utilization` of the GPU. Each gets its weights and the memory of an
+    equal number of KV blocks. Each process computes its share without asking the others.
     """
     room = total * utilization - sum(one.weight_bytes for one in crowd)
-    num_tokens = max(room, 0.0) / sum(one.kv.bytes_per_token for one in crowd)
-    taken = own.weight_bytes + num_tokens * own.kv.bytes_per_token
+    num_blocks = max(room, 0.0) / sum(one.spec.bytes_per_block for one in crowd)
+    taken = own.weight_bytes + num_blocks * own.spec.bytes_per_block
     return min(taken / total, utilization)
 
 
@@ -80,7 +81,7 @@ def place(weights: PreTrainedModel | LlamaModel, placing: MemoryPlan) -> ModelRu
     """Return the model with its cache, recorder and attention for its device."""
     _settle_device(weights.device)
     attention = None if placing.enforce_eager else block_attention_for(weights)
-    tokens = placing.kv_cache_tokens or _planned_tokens(weights, placing, attention)
+    tokens = placing.kv_cache_tokens or _planned_blocks(weights, placing, attention) * BLOCK_SIZE
     if tokens < placing.max_model_len:
         raise InvalidRequestError(
             f"a KV cache of {tokens} tokens cannot hold one sequence of "
@@ -108,21 +109,25 @@ def _settle_device(device: torch.device) -> None:
 
 def block_attention_for(weights: PreTrainedModel | LlamaModel) -> BlockAttention | None:
     """Return attention over a block table if the device of the weights supports one."""
-    shape = kv_shape(weights.config, weights.dtype, weights.device)
+    shape = _shape(weights)
     return find_block_attention(shape, weights.config.num_attention_heads, BLOCK_SIZE)
 
 
-def _planned_tokens(
+def _shape(weights: PreTrainedModel | LlamaModel) -> KVShape:
+    return kv_shape(weights.config, weights.dtype, weights.device)
+
+
+def _planned_blocks(
     weights: PreTrainedModel | LlamaModel, placing: MemoryPlan, attention: BlockAttention | None
 ) -> int:
-    shape = kv_shape(weights.config, weights.dtype, weights.device)
+    shape = _shape(weights)
     if shape.device.type != "cuda":
         # The worst case is float32: bfloat16 logits with penalties or a bias are copied to float32.
         logit_bytes = placing.max_choices * weights.config.vocab_size * torch.float32.itemsize
-        return default_kv_tokens(shape.bytes_per_token, logit_bytes)
+        return default_kv_blocks(shape.spec(), logit_bytes)
     pass_bytes, round_bytes = _workspace_bytes(weights, placing, attention)
     needs = KVNeeds(
-        bytes_per_token=shape.bytes_per_token,
+        spec=shape.spec(),
         num_layers=shape.num_layers,
         workspace_bytes=pass_bytes,
         choice_bytes=max(round_bytes - pass_bytes, 0),
@@ -135,7 +140,7 @@ def _planned_tokens(
     if placing.companion is not None:
         needs = _beside(needs, placing.companion)
     memory = DeviceMemory.now(shape.device)
-    return plan_kv_tokens(memory, needs, placing.gpu_memory_utilization)
+    return plan_kv_blocks(memory, needs, placing.gpu_memory_utilization)
 
 
 def _beside(needs: KVNeeds, companion: ColocatedDraft) -> KVNeeds:
@@ -144,7 +149,7 @@ def _beside(needs: KVNeeds, companion: ColocatedDraft) -> KVNeeds:
     return replace(
         needs,
         companion_bytes=companion.weight_bytes + needs.kept_bytes,
-        companion_bytes_per_token=companion.kv.bytes_per_token,
+        companion_bytes_per_block=companion.spec.bytes_per_block,
     )
 
 
@@ -158,10 +163,11 @@ def _workspace_bytes(
     """
     count = min(MAX_TOKENS["cuda"], placing.max_model_len)
     num_slots = -(-placing.max_choices // count)
+    spec = _shape(weights).spec()
     model = ModelRunner(
         weights,
         vocab_size=placing.vocab_size,
-        kv_cache_tokens=num_slots * -(-count // BLOCK_SIZE) * BLOCK_SIZE,
+        kv_cache_tokens=spec.max_len(num_slots * spec.blocks_for(count)),
         max_model_len=placing.max_model_len,
         max_tokens_per_pass=MAX_TOKENS["cuda"],
         block_attention=attention,

@@ -17,10 +17,11 @@ from specdec_core.batch_invariance.linear import ExactLinear
 from specdec_core.batch_invariance.size_classes import SizeSet
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, NotExactError
+from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.loading import files, memory
 from specdec_core.loading import loader as loading
 from specdec_core.loading.loader import DType, LoadConfig, load_model, load_pair, load_tokenizer
-from specdec_core.loading.memory import available_host_bytes, default_kv_tokens
+from specdec_core.loading.memory import available_host_bytes, default_kv_blocks
 from specdec_core.loading.memory_plan import MemoryPlan, place
 from specdec_core.loading.tokenizers import check_same_tokenizer
 from specdec_core.model import Feed
@@ -231,15 +232,15 @@ def test_tokenizers_of_equal_size_are_compared_by_content() -> None:
 
 
 def test_the_default_cache_is_a_share_of_the_free_memory() -> None:
-    tokens = default_kv_tokens(bytes_per_token=23_040, logit_bytes=2**20)
-    assert 0 < tokens * 23_040 < available_host_bytes() * 0.5
+    num_blocks = default_kv_blocks(FullAttentionSpec(16, 23_040), logit_bytes=2**20)
+    assert 0 < num_blocks * 23_040 < available_host_bytes() * 0.5
 
 
 def test_the_default_cache_leaves_room_for_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_host_bytes", lambda: 4000)
-    assert default_kv_tokens(bytes_per_token=10, logit_bytes=0) == 100
-    assert default_kv_tokens(bytes_per_token=10, logit_bytes=2000) == 50
-    assert default_kv_tokens(bytes_per_token=10, logit_bytes=5000) == 0
+    assert default_kv_blocks(FullAttentionSpec(16, 10), logit_bytes=0) == 100
+    assert default_kv_blocks(FullAttentionSpec(16, 10), logit_bytes=2000) == 50
+    assert default_kv_blocks(FullAttentionSpec(16, 10), logit_bytes=5000) == 0
 
 
 def test_a_model_without_positions_is_refused_by_name(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from specdec_core.choice_rules import SampleRow
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.kv_cache.paged import KVShape
+from specdec_core.kv_cache.spec import KVCacheSpec
 from specdec_core.loading import loader as loading
 from specdec_core.loading import memory_plan as placing
 from specdec_core.loading import weights
@@ -35,7 +36,7 @@ def test_a_draft_is_counted_by_its_files(tmp_path: Path, dtype: DType, size: int
     folder = Path(save_model(tmp_path / "draft"))
     companion = companion_of(folder, dtype, torch.device("cuda"))
     assert companion.weight_bytes == (folder / "model.safetensors").stat().st_size
-    assert companion.kv.bytes_per_token == 2 * LAYERS * HEADS * HEAD_DIM * size
+    assert companion.spec.bytes_per_block == 16 * 2 * LAYERS * HEADS * HEAD_DIM * size
 
 
 def test_on_a_cpu_a_pair_is_loaded_as_its_configuration_says(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_on_a_cpu_a_pair_is_loaded_as_its_configuration_says(tmp_path: Path) -> 
     assert (pair.target.model.num_blocks, pair.draft.model.num_blocks) == (64, 32)
 
 
-def test_processes_on_one_gpu_each_get_their_weights_and_as_many_tokens() -> None:
+def test_processes_on_one_gpu_each_get_their_weights_and_as_many_blocks() -> None:
     shape = KVShape(
         num_layers=1,
         num_kv_heads=2,
@@ -54,16 +55,16 @@ def test_processes_on_one_gpu_each_get_their_weights_and_as_many_tokens() -> Non
         dtype=torch.bfloat16,
         device=torch.device("cuda"),
     )
-    target = ColocatedDraft(weight_bytes=600, kv=shape)
-    draft = ColocatedDraft(weight_bytes=100, kv=replace(shape, num_kv_heads=1))
+    target = ColocatedDraft(weight_bytes=600, spec=shape.spec())
+    draft = ColocatedDraft(weight_bytes=100, spec=replace(shape, num_kv_heads=1).spec())
     crowd = [target, draft, draft]
     shares = [share_of(one, crowd, 2000, 0.9) for one in crowd]
     assert sum(shares) == pytest.approx(0.9)
-    tokens = {
-        round((share * 2000 - one.weight_bytes) / one.kv.bytes_per_token, 6)
+    nums_blocks = {
+        round((share * 2000 - one.weight_bytes) / one.spec.bytes_per_block, 6)
         for share, one in zip(shares, crowd, strict=True)
     }
-    assert tokens == {1000 / 64}
+    assert nums_blocks == {round(1000 / 64 / 16, 6)}
 
 
 def test_weights_go_to_their_device_without_a_copy_elsewhere(
@@ -96,11 +97,11 @@ def test_a_cpu_s_cache_is_planned_beside_the_logits_of_its_largest_verification(
     """64 sequences of K = 15 and 152,000 IDs take 0.6 GB."""
     planned: list[int] = []
 
-    def planning(bytes_per_token: int, logit_bytes: int) -> int:
+    def planning(spec: KVCacheSpec, logit_bytes: int) -> int:
         planned.append(logit_bytes)
         return 1024
 
-    monkeypatch.setattr(placing, "default_kv_tokens", planning)
+    monkeypatch.setattr(placing, "default_kv_blocks", planning)
     place(tiny_model("llama"), MemoryPlan(vocab_size=VOCAB, max_model_len=100, max_choices=1024))
     assert planned == [1024 * VOCAB * 4]
 
@@ -162,7 +163,7 @@ def test_what_the_largest_verification_takes_is_measured(
 
     monkeypatch.setattr(placing, "choose", choosing)
     monkeypatch.setattr(placing, "peak_bytes", measuring)
-    monkeypatch.setattr(placing, "plan_kv_tokens", planning)
+    monkeypatch.setattr(placing, "plan_kv_blocks", planning)
     monkeypatch.setattr(DeviceMemory, "now", lambda device: DeviceMemory(free=0, total=0))
     place(
         tiny_model("llama").to(GPU),
