@@ -171,7 +171,7 @@ class LeadingModel:
         self.vocab_size = model.vocab_size
         self.max_model_len = model.max_model_len
         self.num_blocks = model.num_blocks
-        self.block_size = model.block_size
+        self.kv_cache_spec = model.kv_cache_spec
         self.tile_rows = model.tile_rows
 
     def score(self, feeds: Sequence[Feed]) -> Tensor:
