@@ -1,8 +1,8 @@
 """The running service's audit: replays finished requests without speculation, and compares them.
 
-Pure: its input is requests and token events, its output is replays and findings. A replay is the
-same request without speculation, in the background of the scheduler, under an ID that no client
-knows.
+A replay is the same request without speculation, in the background of the scheduler, under an ID
+that no client knows. `Auditor` is pure: its input is requests and token events, its output is
+replays and findings. `AuditReplays` runs the replays.
 """
 
 from __future__ import annotations
@@ -13,16 +13,29 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from deployments.observability.json_logs import about
+from deployments.observability.request_observer import LiveRequest, RequestEnd, RequestObserver
 from specdec_core.config import Numerics
+from specdec_core.errors import InvalidRequestError
 from specdec_core.request import FinishReason, Request, TokenEvent
+from specdec_core.scheduler import Scheduler
+
+logger = logging.getLogger(__name__)
 
 MAX_RUNNING = 2
 """Maximum replays at a time. Each takes a row of its target's batches while slots are free."""
 MAX_WAITING = 64
 """Maximum finished requests kept for later; any more are skipped."""
+
+PassOn = Callable[[Callable[[float], object]], None]
+"""Calls the function with the time, unless the scheduler has failed. Raises SpecdecError."""
+
+
+def new_replay_id() -> str:
+    return f"audit-{uuid.uuid4().hex}"
 
 
 class Origin(NamedTuple):
@@ -79,19 +92,23 @@ class _Record:
     num_compared: int = 0
 
 
-class Auditor:
+class Auditor(RequestObserver):
     """Tracks sampled requests from their start to the end of their replay."""
 
     def __init__(
         self,
         share: float,
+        present_targets: Callable[[], Origin | None],
         *,
         max_running: int = MAX_RUNNING,
         max_waiting: int = MAX_WAITING,
-        new_id: Callable[[], str] = lambda: f"audit-{uuid.uuid4().hex}",
+        new_id: Callable[[], str] = new_replay_id,
     ) -> None:
+        """`share` of the requests is sampled. `present_targets` returns the targets that choose
+        tokens at this moment, or None if all are gone."""
         self.counts = AuditCounts()
         self._share = share
+        self._present_targets = present_targets
         self._max_running = max_running
         self._max_waiting = max_waiting
         self._new_id = new_id
@@ -104,27 +121,24 @@ class Auditor:
         """Number of finished requests that have not been compared yet."""
         return len(self._waiting) + len(self._running)
 
-    def watch(self, request: Request) -> None:
-        """Note that a client's request begins, or continues after the tokens emitted before."""
+    def begin(self, live: LiveRequest) -> None:
+        request = live.request
         if self._share and is_sampled(request.request_id, self._share):
             self._watched[request.request_id] = _Record(request, list(request.emitted_token_ids))
 
-    def forget(self, request_id: str) -> None:
-        """Drop a request whose client is gone."""
-        self._watched.pop(request_id, None)
-
-    def hear(self, event: TokenEvent, here: Origin | None) -> None:
-        """Note an event for a client. `here` names the present targets; None when all are gone."""
+    def event(self, live: LiveRequest, event: TokenEvent, now: float) -> None:
         record = self._watched.get(event.request_id)
-        if record is None:
+        if record is not None:
+            record.token_ids += event.token_ids
+
+    def end(self, live: LiveRequest, end: RequestEnd) -> None:
+        """Keep a sampled request for a replay, unless it failed or its client is gone."""
+        record, last = self._watched.pop(live.request.request_id, None), end.event
+        if record is None or last is None or not record.token_ids:
             return
-        record.token_ids += event.token_ids
-        if event.finish_reason is None:
+        if last.finish_reason is FinishReason.ERROR:
             return
-        del self._watched[event.request_id]
-        if event.finish_reason is FinishReason.ERROR or not record.token_ids:
-            return
-        record.origin = _origin(event, here)
+        record.origin = _origin(last, self._present_targets())
         if record.origin is None or len(self._waiting) == self._max_waiting:
             self.counts.num_skipped += 1
         else:
@@ -148,7 +162,7 @@ class Auditor:
         divergence = _first_difference(record, event)
         record.num_compared += len(event.token_ids)
         if divergence is not None or record.num_compared >= len(record.token_ids):
-            self._settle(event.request_id, divergence)
+            self._count(event.request_id, divergence)
         elif event.finish_reason is not None:
             self.skip(event.request_id)
         return divergence
@@ -166,11 +180,45 @@ class Auditor:
         self._waiting.clear()
         return begun
 
-    def _settle(self, replay_id: str, divergence: Divergence | None) -> None:
+    def _count(self, replay_id: str, divergence: Divergence | None) -> None:
         origin = self._running.pop(replay_id).origin
         assert origin is not None, "only requests of known targets are replayed"
         self.counts.audited[origin.numerics] += 1
         self.counts.diverged[origin.numerics] += divergence is not None
+
+
+class AuditReplays:
+    """Runs replays: requests in the scheduler whose client is the auditor."""
+
+    def __init__(self, auditor: Auditor, scheduler: Scheduler, pass_on: PassOn) -> None:
+        self._auditor = auditor
+        self._scheduler = scheduler
+        self._pass_on = pass_on
+
+    def begin(self) -> None:
+        """Begin replays of finished requests. The scheduler serves them after every client's
+        request."""
+        while (replay := self._auditor.next_replay()) is not None:
+            try:
+                self._pass_on(partial(self._scheduler.add, replay))
+            except InvalidRequestError:  # the targets have changed since
+                self._auditor.skip(replay.request_id)
+
+    def compare(self, event: TokenEvent) -> None:
+        """Compare an event of a replay, and end the replay at its first difference. Events of other
+        requests are ignored."""
+        if not self._auditor.is_replay(event.request_id):
+            return
+        divergence = self._auditor.compare(event)
+        if divergence is not None:
+            divergence.log(logger)
+        if event.finish_reason is None and not self._auditor.is_replay(event.request_id):
+            self._pass_on(partial(self._scheduler.abort, event.request_id))
+
+    def drop(self) -> None:
+        """Give up all replays, so that they do not delay a replica that is about to leave."""
+        for replay_id in self._auditor.drop():
+            self._pass_on(partial(self._scheduler.abort, replay_id))
 
 
 def _origin(last: TokenEvent, here: Origin | None) -> Origin | None:

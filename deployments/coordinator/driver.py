@@ -11,18 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import NamedTuple
 
 from deployments.config.client_limits import ClientLimits
-from deployments.coordinator.audit import Auditor
-from deployments.coordinator.audit_replays import AuditReplays
+from deployments.coordinator.audit import Auditor, AuditReplays, Origin, new_replay_id
 from deployments.coordinator.connections import ConnectedReplica, origin_of, state_of
 from deployments.coordinator.draining import DrainTracker
 from deployments.coordinator.quotas import ClientQuotas
 from deployments.coordinator.request_table import RequestTable
 from deployments.coordinator.streams import (
-    Delivery,
     IngressOutbox,
     PoolState,
     WorkCommand,
@@ -33,6 +33,7 @@ from deployments.errors import ClientLimitError, Failure, FailureKind
 from deployments.observability.metrics.ingress_times import IngressTimes
 from deployments.observability.metrics.request_totals import RequestTotals
 from deployments.observability.metrics.round_stages import LeaseTimes, StageHistograms
+from deployments.observability.request_observer import EndReason, LiveRequest, RequestObserver
 from deployments.observability.tracing.scheduler_spans import SchedulerSpans
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
@@ -87,6 +88,11 @@ class WakeUp:
 logger = logging.getLogger(__name__)
 
 
+class _WaitingResult(NamedTuple):
+    read: Callable[[], None]
+    done: asyncio.Future[None]
+
+
 class SchedulerDriver:
     """Owns the scheduler, and the streams that bring its input and carry its output."""
 
@@ -99,19 +105,25 @@ class SchedulerDriver:
         limits: ClientLimits | None = None,
         spans: SchedulerSpans | None = None,
         started_unix_s: float = 0.0,
+        observers: Iterable[RequestObserver] = (),
+        new_replay_id: Callable[[], str] = new_replay_id,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`observers` follow all requests of clients, in addition to those of every coordinator."""
         self.pool = pool
-        self.spans = spans or SchedulerSpans()
-        self.ledger = ClientQuotas(limits)
-        self.replays = AuditReplays(Auditor(audit_share), pool, self._guard)
         self.epoch = epoch
-        self.failure: BaseException | None = None
+        self.failure: Exception | None = None
         self.replicas: dict[str, ConnectedReplica] = {}
         self.stages: StageHistograms = {}
         self.ingress_times = IngressTimes()
-        self.requests = RequestTotals(started_unix_s)
-        self.owners = RequestTable(self.ledger, self.spans, self.requests, self.replays)
+        self.quotas = ClientQuotas(limits)
+        self.auditor = Auditor(audit_share, self._present_targets, new_id=new_replay_id)
+        self.spans = spans or SchedulerSpans()
+        self.totals = RequestTotals(started_unix_s)
+        self.requests = RequestTable(
+            (self.quotas, self.auditor, self.spans, self.totals, *observers), clock
+        )
+        self._replays = AuditReplays(self.auditor, pool, self._guard)
         self._clock = clock
         self._heard_s: float | None = None
         """Arrival time of the first result that no decision has followed yet."""
@@ -123,12 +135,8 @@ class SchedulerDriver:
         self._told_live = 0
         self._leaving = DrainTracker(clock())
         self._wake = WakeUp(clock)
-        self._turn = asyncio.Lock()
-        """Held from the reading of a result to the decision on it."""
-
-    @property
-    def auditor(self) -> Auditor:
-        return self.replays.auditor
+        self._results: deque[_WaitingResult] = deque()
+        """Results that have come and are not read, in the order in which they came."""
 
     @property
     def num_streams(self) -> int:
@@ -139,15 +147,15 @@ class SchedulerDriver:
         raised."""
         try:
             while True:
-                self._wake.clear()
+                self._read_result()
+                self._wake.clear()  # the decision follows everything that came until now
                 self._order_all()
                 await asyncio.sleep(0)  # the tasks that write the leases run first
-                if self._turn.locked():
-                    self._turn.release()
                 self._tell_all()
                 if self.failure is not None:
                     raise self.failure
-                await self._wake.wait(self.pool.next_deadline())
+                if not self._results:
+                    await self._wake.wait(self.pool.next_deadline())
         except Exception as error:
             self._fail(error)
             raise
@@ -174,8 +182,8 @@ class SchedulerDriver:
         for."""
         self._tell_held()
         self._ingresses.pop(outbox, None)
-        for request_id in self.owners.keys_of(outbox):
-            self.owners.forget(request_id)
+        for request_id in self.requests.keys_of(outbox):
+            self.requests.drop(request_id, EndReason.DISCONNECTED)
             self._guard(partial(self.pool.abort, request_id))
         self._wake.set()  # the last target may have waited for it
 
@@ -190,37 +198,48 @@ class SchedulerDriver:
     ) -> None:
         """Queue a request; a refusal is sent to its ingress alone. With `acknowledge`, the ingress
         is also informed that the request is queued."""
+        if self.failure is not None:
+            return
         self._tell_held()
         request_id = request.request_id
-        if request_id in self.owners and not resume:
-            if self.pool.status(request_id) is not None:
-                in_use = InvalidRequestError(
-                    f"request_id {request_id!r} is in use", param="request_id"
-                )
-                return self.refuse(outbox, request_id, in_use)
-            self._guard(lambda _: self.decide())  # it has ended, and its end is not delivered yet
+        if not resume and self._is_in_use(request_id):
+            error = InvalidRequestError(f"request_id {request_id!r} is in use", param="request_id")
+            return self.requests.refuse(outbox, request_id, error)
+        began_s = self._clock()
         try:
-            self.owners.begin(outbox, request, self._clock(), is_resumed=resume)
+            self.quotas.admit(request, began_s, is_resumed=resume)
             self._guard(lambda now: self.pool.add(request, now))
-            if trace is not None:
-                self.spans.begin(request, self.pool.sequence_id(request_id), trace)
-            self.requests.began(request, is_resumed=resume)
-            if acknowledge and self.failure is None:
-                outbox.put_accepted(request_id)
         except (ClientLimitError, InvalidRequestError, QueueFullError) as error:
-            self.owners.forget(request_id)
-            self._guard(partial(self.pool.abort, request_id))  # an older attempt
-            self.refuse(outbox, request_id, error)
+            self.requests.drop(request_id, EndReason.REPLACED)  # an older attempt
+            self._guard(partial(self.pool.abort, request_id))
+            return self.requests.refuse(outbox, request_id, error)
+        if self.failure is not None:  # the request may be the cause: it must not come again
+            return self.requests.refuse(outbox, request_id, self.failure)
+        live = LiveRequest(
+            request=request,
+            sequence_id=self.pool.sequence_id(request_id),
+            began_s=began_s,
+            is_resumed=resume,
+            trace=trace,
+        )
+        self.requests.begin(outbox, live)
+        if acknowledge:
+            outbox.put_accepted(request_id)
 
-    def refuse(self, outbox: IngressOutbox, request_id: str, error: Exception) -> None:
-        """Tell an ingress that a request did not begin."""
-        outbox.put(Delivery.failed(request_id, self.requests.refused(error)))
+    def _is_in_use(self, request_id: str) -> bool:
+        """Return True if the request is live. If it has ended, its end is delivered first."""
+        if request_id not in self.requests:
+            return False
+        if self.pool.status(request_id) is not None:
+            return True
+        self._guard(lambda _: self.decide())
+        return False
 
     def abort(self, outbox: IngressOutbox, request_id: str) -> None:
         """End a request of any ingress. The ingress that asks learns whether the request was
         live."""
         self._tell_held()
-        was_live = request_id in self.owners
+        was_live = request_id in self.requests
         self._guard(lambda now: self.pool.abort(request_id, now))
         outbox.put_abort(request_id, was_live)
 
@@ -256,11 +275,31 @@ class SchedulerDriver:
         replica.outbox.close()
         self._leaving.end(replica)
 
-    async def turn(self) -> None:
-        """Wait until earlier results are decided on, so that their replicas get leases before the
-        next result is read."""
-        await self._turn.acquire()
+    def read_in_turn(self, read: Callable[[], None]) -> asyncio.Future[None]:
+        """Let the run task call `read`, which reads one result and passes it on.
+
+        Results are read in the order in which they came. The scheduler decides after each of them,
+        so that its replica gets leases before the next result is parsed. The future is done when
+        `read` has returned; it holds the error that `read` raised.
+        """
+        done = asyncio.get_running_loop().create_future()
+        self._results.append(_WaitingResult(read, done))
         self._wake.set()
+        return done
+
+    def _read_result(self) -> None:
+        """Read the oldest result, unless its stream has ended."""
+        if not self._results:
+            return
+        read, done = self._results.popleft()
+        if done.cancelled():
+            return
+        try:
+            read()
+        except Exception as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
 
     def hear(self) -> float:
         """Note that a result has arrived and is read now. Return the time; the next decision is
@@ -270,12 +309,16 @@ class SchedulerDriver:
             self._heard_s = now
         return now
 
-    def on_result(self, replica: ConnectedReplica, result: GroupResult) -> None:
+    def on_result(
+        self, replica: ConnectedReplica, result: GroupResult, occupancy: Occupancy
+    ) -> None:
+        """Pass a result on, with the replica's own count of its memory."""
         if self._is_here(replica):
+            replica.occupancy = occupancy
             self._leaving.hear(replica)
             self._guard(lambda now: self.pool.on_result(result, now))
 
-    def on_occupancy(self, replica: ConnectedReplica, occupancy: Occupancy) -> None:
+    def on_heartbeat(self, replica: ConnectedReplica, occupancy: Occupancy) -> None:
         """Note a sign of life, with the replica's own count of its memory."""
         if self._is_here(replica):
             replica.occupancy = occupancy
@@ -294,7 +337,7 @@ class SchedulerDriver:
 
     def drain(self, replica: ConnectedReplica, asked_ago_s: float = 0.0) -> None:
         """Note that a replica is about to leave. Until it has left, no replay may delay it."""
-        self.replays.drop()
+        self._replays.drop()
         self._leaving.ask(replica, self._clock() - asked_ago_s)
         self._wake.set()
 
@@ -311,14 +354,14 @@ class SchedulerDriver:
             self._fail(error)
         self._wake.set()
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: Exception) -> None:
         if self.failure is not None:
             return
         logger.error("the pool failed", exc_info=error)
         self.failure = error
         self._tell_held()
         failure = Failure(kind=FailureKind.POOL_FAILED, message="the pool failed; try again")
-        self.owners.fail_all(failure)
+        self.requests.fail_all(failure)
         for stream in (*self._ingresses, *(r.outbox for r in self.replicas.values())):
             stream.close()
         self._wake.set()
@@ -338,7 +381,7 @@ class SchedulerDriver:
         for replica in self._leaving.let_go(has_ingress=bool(self._ingresses), now=self._clock()):
             self._guard(partial(self.pool.drain, replica.info.replica_id))
         if not self._leaving.is_anybody:
-            self.replays.begin()
+            self._replays.begin()
 
     def _tell_held(self) -> None:
         """Deliver the decided events. Called before anything else happens to a request, because a
@@ -347,11 +390,10 @@ class SchedulerDriver:
         for note in notes:
             note()
         events, self._held = self._held, []
-        if events:
-            origin = origin_of(self.replicas.values())
-            for event in events:
-                if not self.replays.hear(event):
-                    self.owners.deliver(event, origin)
+        now = self._clock()
+        for event in events:
+            if not self.requests.deliver(event, now):
+                self._replays.compare(event)
 
     def _order(self, command: WorkCommand) -> None:
         replica = self.replicas.get(addressee(command))
@@ -367,6 +409,9 @@ class SchedulerDriver:
         self._told_live = self.pool.num_live
         for outbox in self._ingresses:
             outbox.put_state(self._state())
+
+    def _present_targets(self) -> Origin | None:
+        return origin_of(self.replicas.values())
 
     def _state(self) -> PoolState:
         return state_of(self.replicas.values(), self.epoch, self.pool.num_live)

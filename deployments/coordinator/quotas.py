@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from deployments.config.client_limits import ClientLimits
 from deployments.errors import ClientLimitError
+from deployments.observability.request_observer import LiveRequest, RequestEnd, RequestObserver
 from deployments.wire.counter_names import CLIENT_CACHED, CLIENT_PROMPT
 from specdec_core.request import Request, TokenEvent
 
@@ -43,20 +44,19 @@ class ClientUsage:
         return self.num_drafted - self.num_accepted
 
 
-class ClientQuotas:
-    """Counts requests in and out. A resumed request does not count as a new one."""
+class ClientQuotas(RequestObserver):
+    """Admits requests within their client's limits, and counts what they use.
+
+    A resumed request does not count as a new one.
+    """
 
     def __init__(self, limits: ClientLimits | None = None) -> None:
         self.usage: dict[str, ClientUsage] = {}
         self._limits = limits or ClientLimits()
-        self._running: dict[str, str] = {}
-        """Client of every live request, by request ID."""
 
-    def begin(self, request: Request, now: float, *, is_resumed: bool) -> None:
-        """Count a request in. Raises ClientLimitError if its client has no room for it."""
-        request_id, client = request.request_id, request.client
-        if request_id in self._running:
-            return
+    def admit(self, request: Request, now: float, *, is_resumed: bool) -> None:
+        """Charge a submission to its client. Raises ClientLimitError if the client has no room."""
+        client = request.client
         usage = self.usage.get(client)
         if usage is None:
             usage = self.usage[client] = self._fresh(client, now)
@@ -65,26 +65,21 @@ class ClientQuotas:
             usage.allowance -= 1.0
             usage.num_requests += 1
             usage.num_prompt_tokens += len(request.prompt_token_ids)
-        usage.num_running += 1
-        self._running[request_id] = client
 
-    def end(self, request_id: str) -> None:
-        """Count a request out, however it ended; unknown ones are ignored."""
-        client = self._running.pop(request_id, None)
-        if client is not None:
-            self.usage[client].num_running -= 1
+    def begin(self, live: LiveRequest) -> None:
+        self.usage[live.request.client].num_running += 1
 
-    def hear(self, event: TokenEvent) -> None:
-        """Count the tokens of an event; called before the request's `end`."""
-        client = self._running.get(event.request_id)
-        if client is None:
-            return
-        usage = self.usage[client]
-        usage.num_tokens += len(event.token_ids)
-        if event.stats is not None:
-            usage.num_drafted += event.stats.num_drafted
-            usage.num_accepted += event.stats.num_accepted
-            usage.num_cached_tokens += event.stats.num_cached_tokens
+    def event(self, live: LiveRequest, event: TokenEvent, now: float) -> None:
+        self.usage[live.request.client].num_tokens += len(event.token_ids)
+
+    def end(self, live: LiveRequest, end: RequestEnd) -> None:
+        usage = self.usage[live.request.client]
+        usage.num_running -= 1
+        stats = None if end.event is None else end.event.stats
+        if stats is not None:
+            usage.num_drafted += stats.num_drafted
+            usage.num_accepted += stats.num_accepted
+            usage.num_cached_tokens += stats.num_cached_tokens
 
     def counters(self) -> dict[str, int]:
         """Return the counters that ClientStatus has no field for, by their names in PoolStatus."""

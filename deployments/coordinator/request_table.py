@@ -2,76 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import KeysView
+import logging
+from collections.abc import Callable, Iterable, KeysView
+from typing import NamedTuple
 
-from deployments.coordinator.audit import Origin
-from deployments.coordinator.audit_replays import AuditReplays
-from deployments.coordinator.quotas import ClientQuotas
 from deployments.coordinator.streams import Delivery, IngressOutbox
-from deployments.errors import Failure
-from deployments.observability.metrics.request_totals import RequestTotals
-from deployments.observability.tracing.scheduler_spans import SchedulerSpans
-from specdec_core.request import FinishReason, Request, TokenEvent
+from deployments.errors import Failure, failure_of, failure_of_event
+from deployments.observability.request_observer import (
+    EndReason,
+    LiveRequest,
+    RequestEnd,
+    RequestObserver,
+)
+from specdec_core.request import FinishReason, TokenEvent
+
+logger = logging.getLogger(__name__)
+
+_Calls = tuple[Callable[..., None], ...]
+
+
+class _Entry(NamedTuple):
+    outbox: IngressOutbox
+    live: LiveRequest
 
 
 class RequestTable:
-    """The ingress stream of every live request, and the records that are kept with a request."""
+    """The ingress stream of every live request. Each change of a request reaches the observers."""
 
-    def __init__(
-        self,
-        ledger: ClientQuotas,
-        spans: SchedulerSpans,
-        requests: RequestTotals,
-        replays: AuditReplays,
-    ) -> None:
-        self._ledger = ledger
-        self._spans = spans
-        self._requests = requests
-        self._replays = replays
-        self._outboxes: dict[str, IngressOutbox] = {}
+    def __init__(self, observers: Iterable[RequestObserver], clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+        observers = tuple(observers)
+        self._begin = _overridden(observers, "begin")
+        self._event = _overridden(observers, "event")
+        self._end = _overridden(observers, "end")
+        self._refused = _overridden(observers, "refused")
+        self._num_errors = 0
 
     def __contains__(self, request_id: str) -> bool:
-        return request_id in self._outboxes
+        return request_id in self._entries
 
     def keys(self) -> KeysView[str]:
-        return self._outboxes.keys()
+        return self._entries.keys()
 
     def keys_of(self, outbox: IngressOutbox) -> list[str]:
-        return [key for key, owner in self._outboxes.items() if owner is outbox]
+        return [key for key, entry in self._entries.items() if entry.outbox is outbox]
 
-    def begin(
-        self, outbox: IngressOutbox, request: Request, now: float, *, is_resumed: bool
-    ) -> None:
-        """Add a request. Raises ClientLimitError; the caller must then call `forget`, too."""
-        request_id = request.request_id
-        self._outboxes[request_id] = outbox
-        self._ledger.begin(request, now, is_resumed=is_resumed)
-        self._replays.auditor.watch(request)
+    def begin(self, outbox: IngressOutbox, live: LiveRequest) -> None:
+        """Add a request that the scheduler has queued. An older attempt ends here."""
+        self.drop(live.request.request_id, EndReason.REPLACED)
+        self._entries[live.request.request_id] = _Entry(outbox, live)
+        self._tell(self._begin, live)
 
-    def forget(self, request_id: str) -> None:
-        """Remove a request that has ended, or has not begun."""
-        del self._outboxes[request_id]
-        self._spans.end(request_id)
-        self._ledger.end(request_id)
-        self._replays.auditor.forget(request_id)
+    def refuse(self, outbox: IngressOutbox, request_id: str, error: Exception) -> None:
+        """Tell an ingress that a request did not begin."""
+        failure = failure_of(error)
+        outbox.put(Delivery.failed(request_id, failure))
+        self._tell(self._refused, request_id, failure)
 
-    def deliver(self, event: TokenEvent, origin: Origin | None) -> None:
-        """Deliver an event to its request's ingress. `origin` names the present targets."""
-        outbox = self._outboxes.get(event.request_id)
-        if outbox is None:
-            return
-        self._replays.auditor.hear(event, origin)
-        self._ledger.hear(event)
-        if event.finish_reason is not None:
-            self._spans.end(event.request_id, event)
-            self.forget(event.request_id)
+    def drop(self, request_id: str, reason: EndReason) -> None:
+        """End a request, if it is live, without an event for its ingress."""
+        entry = self._entries.pop(request_id, None)
+        if entry is not None:
+            self._tell(self._end, entry.live, RequestEnd(reason, self._clock()))
+
+    def deliver(self, event: TokenEvent, now: float) -> bool:
+        """Deliver an event to its request's ingress. Return False if the request is not live."""
+        entry = self._entries.get(event.request_id)
+        if entry is None:
+            return False
+        outbox, live = entry
         is_error = event.finish_reason is FinishReason.ERROR
-        outbox.put(Delivery(event, self._requests.failed(event) if is_error else None))
+        failure = failure_of_event(event) if is_error else None
+        outbox.put(Delivery(event, failure))  # first, so that no observer can lose an answer
+        self._tell(self._event, live, event, now)
+        if event.finish_reason is not None:
+            del self._entries[event.request_id]
+            self._tell(self._end, live, RequestEnd(EndReason.FINISHED, now, event, failure))
+        return True
 
     def fail_all(self, failure: Failure) -> None:
         """End every request with `failure`; no event of any request follows."""
-        for request_id, outbox in self._outboxes.items():
-            told = Delivery.failed(request_id, failure)
-            outbox.put(told)
-            self._spans.end(request_id, told.event)
-        self._outboxes.clear()
+        entries, self._entries = self._entries, {}
+        for request_id, (outbox, live) in entries.items():
+            last = Delivery.failed(request_id, failure)
+            outbox.put(last)
+            end = RequestEnd(EndReason.SCHEDULER_FAILED, self._clock(), last.event, failure)
+            self._tell(self._end, live, end)
+
+    def _tell(self, calls: _Calls, *told: object) -> None:
+        """Make the calls. An observer's error is logged and changes nothing else. An error at each
+        event must not fill the log, so the first, second, fourth, eighth ... is logged."""
+        for call in calls:
+            try:
+                call(*told)
+            except Exception:
+                self._num_errors += 1
+                if self._num_errors & (self._num_errors - 1) == 0:
+                    name = getattr(call, "__qualname__", call)
+                    logger.exception("request observer %s failed: error %d", name, self._num_errors)
+
+
+def _overridden(observers: Iterable[RequestObserver], name: str) -> _Calls:
+    """Return one method of each observer that overrides it: an event costs no empty calls."""
+    base = getattr(RequestObserver, name)
+    return tuple(getattr(one, name) for one in observers if getattr(type(one), name) is not base)

@@ -135,7 +135,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         try:
             request = submit_from_pb(message)
         except InvalidRequestError as error:
-            self._driver.refuse(outbox, message.request_id, error)
+            self._driver.requests.refuse(outbox, message.request_id, error)
             return
         trace = message.trace if message.HasField("trace") else None
         self._driver.submit(
@@ -169,9 +169,11 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     ) -> None:
         try:
             async for message in heard(messages, self._silence_s):
+                take_in = partial(self._take_in, message, replica)
                 if message.HasField("result"):
-                    await self._driver.turn()
-                self._take_in(message, replica)
+                    await self._driver.read_in_turn(take_in)
+                else:
+                    take_in()
         except _UNREADABLE:
             who = replica.info.replica_id
             logger.warning("%s sent what makes no sense: its stream ends", who, exc_info=True)
@@ -190,12 +192,11 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 columns = unpack_answer(answer)
                 result = result_from_pb(answer, columns, replica.info.replica_id)
                 check_answer(answer, columns, replica.info)
-                driver.on_occupancy(replica, occupancy_from_pb(answer.occupancy))
-                driver.on_result(replica, result)
+                driver.on_result(replica, result, occupancy_from_pb(answer.occupancy))
                 held_s = answer.held_s
                 driver.later(partial(self._note, replica, result, came_s, held_s))
             case "heartbeat":
-                driver.on_occupancy(replica, occupancy_from_pb(message.heartbeat.occupancy))
+                driver.on_heartbeat(replica, occupancy_from_pb(message.heartbeat.occupancy))
             case "reset_done":
                 driver.on_reset_done(replica, message.reset_done.incarnation)
             case "drain":

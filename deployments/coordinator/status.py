@@ -36,10 +36,7 @@ def pool_status(driver: SchedulerDriver) -> pb.PoolStatusResponse:
         replicas=[_replica(driver, replica) for replica in counters.replicas],
         num_waiting=counters.num_waiting,
         num_running=counters.num_running,
-        counters=_totals(counters)
-        | driver.requests.counters()
-        | driver.ledger.counters()
-        | audited,
+        counters=_totals(counters) | driver.totals.counters() | driver.quotas.counters() | audited,
         max_group_wait_s=counters.max_wait_s,
         accepted_per_position=counters.accepted_per_position,
         drafted_per_position=counters.drafted_per_position,
@@ -54,13 +51,13 @@ def pool_status(driver: SchedulerDriver) -> pb.PoolStatusResponse:
                 num_draft_tokens=usage.num_drafted,
                 num_wasted_draft_tokens=usage.num_wasted,
             )
-            for name, usage in driver.ledger.usage.items()
+            for name, usage in driver.quotas.usage.items()
         ],
         stages=stage_statuses(driver.stages, driver.ingress_times),
         stage_bounds_s=BOUNDS_S,
         requests=driver.ingress_times.requests.messages(),
         k_policy=counters.k_policy,
-        started_unix_s=driver.requests.started_unix_s,
+        started_unix_s=driver.totals.started_unix_s,
     )
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
 
-from deployments.coordinator.audit import Auditor
 from deployments.coordinator.connections import ConnectedReplica
 from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.service import CoordinatorServicer
@@ -20,7 +19,7 @@ from deployments.wire.liveness import SILENCE_S
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.config import PoolConfig
-from specdec_core.messages import GroupResult
+from specdec_core.messages import GroupResult, Occupancy
 from specdec_core.scheduler import Scheduler
 
 _STEP_S = 0.000001
@@ -58,7 +57,7 @@ class Inspector(Watcher, Protocol):
         ...
 
     def answered(self, replica: ConnectedReplica, result: GroupResult) -> None:
-        """A replica's result was read, and is not passed on yet."""
+        """A replica's result was read and passed to the scheduler."""
         ...
 
     def decided(self, driver: SchedulerDriver) -> None:
@@ -97,9 +96,12 @@ class CoordinatorProcess(Host):
 
     def main(self) -> None:
         epoch = self._new_epoch()
-        self.driver = _WatchedDriver(self, self._new_pool(epoch), epoch)
-        self.driver.replays.auditor = Auditor(
-            self._audit_share, new_id=lambda: f"audit-{next(self._audit_ids)}"
+        self.driver = _WatchedDriver(
+            self,
+            self._new_pool(epoch),
+            epoch,
+            audit_share=self._audit_share,
+            new_replay_id=lambda: f"audit-{next(self._audit_ids)}",
         )
         self._server = Server(wrote=self._wrote)
         servicer = CoordinatorServicer(self.driver, silence_s=self._silence_s)
@@ -140,8 +142,22 @@ class CoordinatorProcess(Host):
 class _WatchedDriver(SchedulerDriver):
     """Adds nothing to what the driver does."""
 
-    def __init__(self, process: CoordinatorProcess, pool: Scheduler, epoch: int) -> None:
-        super().__init__(pool, epoch=epoch, clock=process.clock)
+    def __init__(
+        self,
+        process: CoordinatorProcess,
+        pool: Scheduler,
+        epoch: int,
+        *,
+        audit_share: float,
+        new_replay_id: Callable[[], str],
+    ) -> None:
+        super().__init__(
+            pool,
+            epoch=epoch,
+            audit_share=audit_share,
+            new_replay_id=new_replay_id,
+            clock=process.clock,
+        )
         self._process = process
 
     def abort(self, outbox: IngressOutbox, request_id: str) -> None:
@@ -149,13 +165,15 @@ class _WatchedDriver(SchedulerDriver):
         if self._process.inspector is not None:
             self._process.inspector.aborted(request_id)
 
-    def on_result(self, replica: ConnectedReplica, result: GroupResult) -> None:
+    def on_result(
+        self, replica: ConnectedReplica, result: GroupResult, occupancy: Occupancy
+    ) -> None:
         costs = self._process.costs
         self._process.spend(costs.message_s + costs.row_s * len(result.rows))
+        super().on_result(replica, result, occupancy)
         if self._process.inspector is not None:
             with self._process.timeline.watched():
                 self._process.inspector.answered(replica, result)
-        super().on_result(replica, result)
 
     def _order_all(self) -> None:
         super()._order_all()

@@ -162,8 +162,13 @@ class Scheduler:
             replica.last_seen = now
 
     def on_result(self, result: GroupResult, now: float) -> None:
-        """Merge a result. A result that is stale in any way is counted and dropped."""
+        """Merge a result. A result that is stale in any way is counted and dropped.
+
+        It is a sign of life in any case, as a heartbeat is.
+        """
         replica = self._fleet.get(result.replica_id)
+        if replica is not None:
+            replica.last_seen = now
         is_known = replica is not None and result.lease_id in replica.leases
         if replica is None or not is_known or result.epoch != self._epoch:
             self._tally.num_stale_results += 1
@@ -172,7 +177,7 @@ class Scheduler:
         for behind in replica.leases.values():
             behind.deadline = now + behind.lease.ttl_s
         lease = open_.lease
-        self._heard_at = replica.last_seen = now
+        self._heard_at = now
         replica.num_leases += 1
         replica.num_rows += len(lease.rows)
         replica.busy_s += result.seconds

@@ -143,8 +143,8 @@ MUTANTS = (
     Mutant(
         name="ended-request-keeps-its-place",
         path=_LEDGER,
-        old="            self.usage[client].num_running -= 1\n",
-        new="            pass\n",
+        old="        usage.num_running -= 1\n",
+        new="        pass\n",
         breaks="a key's limit fills up for good",
         killed_by=(_LEDGER_TESTS + "test_the_count_is_that_of_the_live_requests",),
     ),

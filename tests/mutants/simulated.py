@@ -183,7 +183,7 @@ MUTANTS = (
         "deployments/coordinator/driver.py",
         old="            self._guard(partial(self.pool.abort, request_id))\n"
         "        self._wake.set()  # the last",
-        new="            self.auditor.forget(request_id)\n        self._wake.set()  # the last",
+        new="            self.pool.status(request_id)\n        self._wake.set()  # the last",
         breaks="requests of an ingress that died are run to their end for nobody",
     ),
     _seeded(
@@ -196,8 +196,8 @@ MUTANTS = (
     _seeded(
         "resubmission-answered-elsewhere",
         "deployments/coordinator/request_table.py",
-        old="        self._outboxes[request_id] = outbox\n",
-        new="        self._outboxes.setdefault(request_id, outbox)\n",
+        old="        self._entries[live.request.request_id] = _Entry(outbox, live)\n",
+        new="        self._entries.setdefault(live.request.request_id, _Entry(outbox, live))\n",
         breaks="a request that is submitted again over another stream is told nothing more",
     ),
     _seeded(
@@ -212,8 +212,8 @@ MUTANTS = (
     _seeded(
         "client-counted-for-ever",
         "deployments/coordinator/request_table.py",
-        old="        self._ledger.end(request_id)\n",
-        new="        self._ledger.usage.get(request_id)\n",
+        old="            self._tell(self._end, live, RequestEnd(EndReason.FINISHED,",
+        new="            self._tell((), live, RequestEnd(EndReason.FINISHED,",
         breaks="a key with a limit of running requests is locked out in the end",
     ),
     _seeded(
@@ -294,8 +294,8 @@ MUTANTS = (
     Mutant(
         name="refused-and-run-on",
         path="deployments/coordinator/driver.py",
-        old="            self._guard(partial(self.pool.abort, request_id))  # an older attempt\n",
-        new="",
+        old="            self._guard(partial(self.pool.abort, request_id))\n            return",
+        new="            return",
         breaks="a request that was refused after a broken stream still takes a place in the queue",
         killed_by=("tests/deployments/coordinator/test_refused_again.py::test_it_is_not_run_on",),
     ),

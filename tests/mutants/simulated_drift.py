@@ -19,8 +19,8 @@ MUTANTS = (
     Mutant(
         name="occupancy-is-not-noted",
         path="deployments/coordinator/service.py",
-        old="                driver.on_occupancy(replica, occupancy_from_pb(answer.occupancy))\n",
-        new="",
+        old="driver.on_result(replica, result, occupancy_from_pb(answer.occupancy))",
+        new="driver.on_result(replica, result, replica.occupancy)",
         breaks="the status of a busy replica's memory is a second old",
         killed_by=_FOUND,
     ),

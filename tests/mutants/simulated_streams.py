@@ -46,8 +46,8 @@ MUTANTS = (
     Mutant(
         name="all-answers-before-a-decision",
         path="deployments/coordinator/service.py",
-        old="                    await self._driver.turn()\n",
-        new="                    pass\n",
+        old="                    await self._driver.read_in_turn(take_in)\n",
+        new="                    take_in()\n",
         breaks="of replicas that answer at once each waits until the answers of all are read",
         killed_by=(
             _DRIVER + "test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read",
@@ -57,7 +57,7 @@ MUTANTS = (
         name="last-target-before-the-ingresses",
         path="deployments/coordinator/driver.py",
         old="has_ingress=bool(self._ingresses)",
-        new="has_ingress=bool(self.owners.keys())",
+        new="has_ingress=bool(self.requests.keys())",
         breaks="in a redeploy what comes to an old ingress waits for a target in vain",
         killed_by=(_LAST + "test_it_stays_until_the_last_ingress_has_left",),
     ),
@@ -146,8 +146,8 @@ MUTANTS = (
     Mutant(
         name="a-replay-holds-who-leaves",
         path="deployments/coordinator/driver.py",
-        old="        if not self._leaving.is_anybody:\n            self.replays.begin()\n",
-        new="        self.replays.begin()\n",
+        old="        if not self._leaving.is_anybody:\n            self._replays.begin()\n",
+        new="        self._replays.begin()\n",
         breaks="who leaves waits for replays that began after it asked",
         killed_by=(
             "tests/deployments/coordinator/test_audit_cell.py"

@@ -5,14 +5,19 @@ from __future__ import annotations
 
 from collections import Counter
 
-from deployments.errors import Failure, FailureKind, failure_of, failure_of_event
+from deployments.errors import Failure, FailureKind
 from deployments.observability.metrics.families.requests import FAILED, REJECTED
+from deployments.observability.request_observer import (
+    EndReason,
+    LiveRequest,
+    RequestEnd,
+    RequestObserver,
+)
 from deployments.wire.counter_names import AUDITED, DIVERGED
 from specdec_core.config import Numerics
-from specdec_core.request import Request, TokenEvent
 
 
-class RequestTotals:
+class RequestTotals(RequestObserver):
     """Totals since the coordinator's start, at `started_unix_s` of the wall clock."""
 
     def __init__(self, started_unix_s: float = 0.0) -> None:
@@ -21,25 +26,16 @@ class RequestTotals:
         self._rejected: Counter[FailureKind] = Counter()
         self._failed: Counter[FailureKind] = Counter()
 
-    def began(self, request: Request, *, is_resumed: bool) -> None:
-        """Count a request that the scheduler has taken. A resumed request was counted when it first
-        began."""
-        if not is_resumed:
-            self.num_prompt_tokens += len(request.prompt_token_ids)
+    def begin(self, live: LiveRequest) -> None:
+        if not live.is_resumed:
+            self.num_prompt_tokens += len(live.request.prompt_token_ids)
 
-    def refused(self, error: Exception) -> Failure:
-        """Count a refusal and return the message for the request that `error` kept from
-        beginning."""
-        failure = failure_of(error)
+    def end(self, live: LiveRequest, end: RequestEnd) -> None:
+        if end.failure is not None and end.reason is EndReason.FINISHED:
+            self._failed[end.failure.kind] += 1
+
+    def refused(self, request_id: str, failure: Failure) -> None:
         self._rejected[failure.kind] += 1
-        return failure
-
-    def failed(self, event: TokenEvent) -> Failure:
-        """Count a failure and return the message for a request that the scheduler has ended with an
-        error."""
-        failure = failure_of_event(event)
-        self._failed[failure.kind] += 1
-        return failure
 
     def counters(self) -> dict[str, int]:
         """Return the totals under the names of PoolStatus."""

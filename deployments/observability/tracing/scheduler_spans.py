@@ -14,12 +14,13 @@ from opentelemetry.trace import Span, StatusCode, Tracer, set_span_in_context
 from opentelemetry.util.types import AttributeValue
 
 from deployments.observability.metrics.round_stages import LeaseStages
+from deployments.observability.request_observer import LiveRequest, RequestEnd, RequestObserver
 from deployments.observability.tracing import names
 from deployments.observability.tracing.carried import context_from_pb, context_to_pb
 from deployments.observability.tracing.request_attributes import speculation_attributes
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
-from specdec_core.request import FinishReason, Request, TokenEvent
+from specdec_core.request import FinishReason, TokenEvent
 
 _LEFT = "cancelled"
 
@@ -47,7 +48,6 @@ class _Told:
 class _Traced:
     """A live request that is traced."""
 
-    sequence_id: int
     num_prompt: int
     span: Span
     parent: pb.TraceContext
@@ -68,35 +68,35 @@ class _Traced:
         return number
 
 
-class SchedulerSpans:
+class SchedulerSpans(RequestObserver):
     """Spans of one coordinator. Without a tracer nothing is ever traced."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer
-        self._by_request: dict[str, _Traced] = {}
-        self._by_sequence: dict[int, _Traced] = {}
+        self._by_sequence: dict[int | None, _Traced] = {}
 
-    def begin(self, request: Request, sequence_id: int | None, trace: pb.TraceContext) -> None:
-        """Begin the span of a traced request that the scheduler knows as `sequence_id`.
-
-        With None as `sequence_id` the request has ended already. The span of an older attempt ends
-        here.
-        """
-        self.end(request.request_id)
-        if self._tracer is None or sequence_id is None:
+    def begin(self, live: LiveRequest) -> None:
+        """Begin the span of a request that is traced, unless it has no token left to compute."""
+        if self._tracer is None or live.trace is None or live.sequence_id is None:
             return
-        span = self._tracer.start_span(names.POOL_SPAN, context=context_from_pb(trace))
+        span = self._tracer.start_span(names.POOL_SPAN, context=context_from_pb(live.trace))
         if not span.is_recording():
             return
-        span.set_attribute(names.REQUEST_ID, request.request_id)
-        traced = _Traced(
-            sequence_id,
-            len(request.prompt_token_ids),
-            span,
-            context_to_pb(span),
-            time.time_ns(),
-        )
-        self._by_request[request.request_id] = self._by_sequence[sequence_id] = traced
+        span.set_attribute(names.REQUEST_ID, live.request.request_id)
+        num_prompt = len(live.request.prompt_token_ids)
+        traced = _Traced(num_prompt, span, context_to_pb(span), time.time_ns())
+        self._by_sequence[live.sequence_id] = traced
+
+    def end(self, live: LiveRequest, end: RequestEnd) -> None:
+        """End the span of a request. Most requests are not traced."""
+        traced = self._by_sequence.pop(live.sequence_id, None)
+        if traced is None:
+            return
+        if end.event is None:
+            traced.span.set_attribute(names.ERROR_TYPE, _LEFT)
+        else:
+            _tell_end(traced.span, end.event)
+        traced.span.end()
 
     def sent(self, lease: GroupLease, message: pb.GroupLease) -> None:
         """Record `lease`, which is about to leave as `message`. Adds the rows that the replica must
@@ -126,24 +126,6 @@ class SchedulerSpans:
             else:
                 _tell_round(traced, told, answer, stages, result.replica_id)
                 traced.draft_s = None
-
-    def end(self, request_id: str, event: TokenEvent | None = None) -> None:
-        """End the span of a request with its last event.
-
-        Without an event, the client no longer waits for the request. Most requests are unknown
-        here.
-        """
-        if not self._by_request:
-            return
-        traced = self._by_request.pop(request_id, None)
-        if traced is None:
-            return
-        del self._by_sequence[traced.sequence_id]
-        if event is None:
-            traced.span.set_attribute(names.ERROR_TYPE, _LEFT)
-        else:
-            _tell_end(traced.span, event)
-        traced.span.end()
 
     def _told_rows(self, lease: GroupLease) -> Iterator[tuple[int, int, _Traced, bool]]:
         """Yield index of the row, lease number, request, and whether the row is a prefill."""

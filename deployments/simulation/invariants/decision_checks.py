@@ -64,7 +64,7 @@ class DecisionChecks:
         registry, fleet = driver.pool._registry, driver.pool._fleet
         num_places = self._check_sequences(registry, fleet, now)
         self._note_ended(registry)
-        for request_id in registry._by_request_id.keys() - driver.owners.keys():
+        for request_id in registry._by_request_id.keys() - driver.requests.keys():
             sequence = registry.get(request_id)
             if sequence is not None and not sequence.is_background:
                 raise Violation(f"(g) {request_id} is run for nobody")

@@ -22,8 +22,9 @@ from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import Cell, cell
 from tests.deployments.cells.fake_cells import FakeCell, Ingress, run
-from tests.deployments.coordinator.test_client_ledger import asked
+from tests.deployments.coordinator.test_client_ledger import asked, begin
 from tests.deployments.fake_replica import FakeReplica, continuation
+from tests.deployments.observed import LEFT, live
 
 NUM_CELLS = 3
 
@@ -57,15 +58,15 @@ def test_a_cell_counts_its_share_and_says_so() -> None:
     }
     for place, share in zip(homes, (2, 1), strict=True):
         for number in range(share):
-            ledgers[place].begin(asked(str(number)), 0.0, is_resumed=False)
+            begin(ledgers[place], str(number))
         with pytest.raises(ClientLimitError, match=f"the limit in cell {place} is {share}"):
-            ledgers[place].begin(asked("more"), 0.0, is_resumed=False)
+            begin(ledgers[place], "more")
     for number in range(2):
-        ledgers[homes[0]].end(str(number))
-    ledgers[homes[0]].begin(asked("third"), 0.0, is_resumed=False)
-    ledgers[homes[0]].end("third")
+        ledgers[homes[0]].end(live(asked(str(number))), LEFT)
+    begin(ledgers[homes[0]], "third")
+    ledgers[homes[0]].end(live(asked("third")), LEFT)
     with pytest.raises(ClientLimitError, match=f"more than 3 requests a minute in cell {homes[0]}"):
-        ledgers[homes[0]].begin(asked("fourth"), 0.0, is_resumed=False)
+        begin(ledgers[homes[0]], "fourth")
 
 
 def test_a_cell_without_a_share_says_to_come_back_last() -> None:
@@ -75,7 +76,7 @@ def test_a_cell_without_a_share_says_to_come_back_last() -> None:
         ClientLimits(requests_per_minute=1, cell=place, num_cells=2),
     ):
         with pytest.raises(ClientLimitError) as refused:
-            ClientQuotas(limits).begin(asked("a"), 7.0, is_resumed=False)
+            begin(ClientQuotas(limits), "a", now=7.0)
         assert refused.value.retry_after_s == 60.0
 
 
@@ -149,11 +150,11 @@ def test_two_ingresses_let_a_keys_limit_into_two_cells_and_no_more(limit: int) -
             ]
             while sum(task.done() for task in tasks) < 20 - limit:
                 await asyncio.sleep(0.005)
-            assert sum(one.driver.ledger.usage["ada"].num_running for one in parts) == limit
+            assert sum(one.driver.quotas.usage["ada"].num_running for one in parts) == limit
             go.set()
             answers = await asyncio.gather(*tasks)
             assert [one for one in answers if one is not None] == [continuation((7,), 9)] * limit
-            assert [one.driver.ledger.usage["ada"].num_running for one in parts] == [0, 0]
+            assert [one.driver.quotas.usage["ada"].num_running for one in parts] == [0, 0]
 
     run(scenario)
 

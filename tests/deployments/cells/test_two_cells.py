@@ -141,7 +141,7 @@ def test_a_request_of_a_lost_cell_goes_on_in_the_other_with_nothing_told_twice()
             assert prompt_logprobs == expected_prompt_logprobs(asked.prompt_token_ids, 1)
             assert w.routers[0].num_divergences == 0
             assert w.cells[1].driver.pool.counters().num_finished[FinishReason.LENGTH] == 1
-            usage = w.cells[1].driver.ledger.usage["key"]
+            usage = w.cells[1].driver.quotas.usage["key"]
             assert usage.num_requests == 0, "what moves is not a new request"
             assert 0 < usage.num_tokens < LONG
 
@@ -263,7 +263,7 @@ def test_any_ingress_may_abort_a_request_even_one_that_has_moved() -> None:
 
 async def _abort_in(w: World, request_id: str) -> None:
     """Through the other ingress, once the other cell has it."""
-    await until(lambda: request_id in w.cells[1].driver.owners)
+    await until(lambda: request_id in w.cells[1].driver.requests)
     assert await w.routers[1].abort(request_id)
 
 

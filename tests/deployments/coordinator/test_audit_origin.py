@@ -14,6 +14,7 @@ from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.scheduler import Scheduler, SendLease
+from tests.deployments.observed import end_of, live
 
 VOCAB_SIZE = 13
 
@@ -44,7 +45,7 @@ class Target:
             for command in self.stream.outbox.take_news() or []:
                 if isinstance(command, SendLease):
                     result = self.runner.execute(command.lease, 0.0)
-                    self.driver.on_result(self.stream, result)
+                    self.driver.on_result(self.stream, result, self.stream.occupancy)
 
 
 def replay_all(driver: SchedulerDriver, target: Target) -> None:
@@ -76,8 +77,8 @@ def test_a_request_is_not_replayed_on_targets_that_came_before_its_news(max_toke
 
 
 def test_a_replay_decodes_anew_what_its_client_had_brought_back() -> None:
-    auditor = Auditor(1.0)
-    auditor.watch(
+    auditor = Auditor(1.0, lambda: Origin(Numerics.FAST, "bits"))
+    request = live(
         Request(
             request_id="r",
             prompt_token_ids=(1,),
@@ -86,7 +87,9 @@ def test_a_replay_decodes_anew_what_its_client_had_brought_back() -> None:
         )
     )
     last = TokenEvent("r", 0, (5, 6, 7), FinishReason.LENGTH, RequestStats())
-    auditor.hear(last, Origin(Numerics.FAST, "bits"))
+    auditor.begin(request)
+    auditor.event(request, last, 0.0)
+    auditor.end(request, end_of(last))
     replay = auditor.next_replay()
     assert replay is not None
     assert replay.resume_token_ids == ()

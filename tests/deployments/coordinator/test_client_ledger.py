@@ -20,10 +20,11 @@ from deployments.errors import ClientLimitError, UnauthorizedError
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
 from specdec_core.messages import Role
-from specdec_core.request import Request, RequestStats, TokenEvent
+from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import Cell, cell
 from tests.deployments.http_server import SPECULATION, TEXT, completion, run
+from tests.deployments.observed import LEFT, end_of, live
 
 KEYS = {key_digest("a-key"): "ada", key_digest("b-key"): "bob"}
 
@@ -33,9 +34,24 @@ def asked(request_id: str, client: str = "ada") -> Request:
     return Request(request_id=request_id, prompt_token_ids=(1, 2, 3), params=params, client=client)
 
 
-def begin(ledger: ClientQuotas, *ids: str, client: str = "ada", now: float = 0.0) -> None:
+def begin(
+    ledger: ClientQuotas,
+    *ids: str,
+    client: str = "ada",
+    now: float = 0.0,
+    is_resumed: bool = False,
+) -> None:
     for request_id in ids:
-        ledger.begin(asked(request_id, client), now, is_resumed=False)
+        request = asked(request_id, client)
+        ledger.admit(request, now, is_resumed=is_resumed)
+        ledger.begin(live(request, is_resumed=is_resumed))
+
+
+def hear(ledger: ClientQuotas, event: TokenEvent, client: str = "ada") -> None:
+    request = live(asked(event.request_id, client))
+    ledger.event(request, event, 0.0)
+    if event.finish_reason is not None:
+        ledger.end(request, end_of(event))
 
 
 def test_no_more_run_than_the_limit_and_an_end_makes_room() -> None:
@@ -44,9 +60,7 @@ def test_no_more_run_than_the_limit_and_an_end_makes_room() -> None:
     begin(ledger, "3", client="bob")
     with pytest.raises(ClientLimitError, match="'ada' has 2 requests running, the limit is 2"):
         begin(ledger, "4")
-    ledger.end("4")
-    ledger.end("1")
-    ledger.end("1")
+    ledger.end(live(asked("1")), LEFT)
     begin(ledger, "5")
     assert ledger.usage["ada"].num_running == 2
     assert ledger.usage["ada"].num_requests == 3
@@ -54,8 +68,9 @@ def test_no_more_run_than_the_limit_and_an_end_makes_room() -> None:
 
 def test_a_resumed_request_is_not_a_new_one_but_counts_while_it_runs() -> None:
     ledger = ClientQuotas(ClientLimits(max_concurrent=1, requests_per_minute=1))
-    for _ in range(2):
-        ledger.begin(asked("1"), 0.0, is_resumed=True)
+    begin(ledger, "1", is_resumed=True)
+    ledger.end(live(asked("1")), LEFT)
+    begin(ledger, "1", is_resumed=True)
     assert (ledger.usage["ada"].num_requests, ledger.usage["ada"].num_running) == (0, 1)
     with pytest.raises(ClientLimitError, match="1 requests running"):
         begin(ledger, "2")
@@ -80,7 +95,7 @@ def test_a_minutes_worth_may_come_at_once_and_fills_up_evenly() -> None:
 def test_callers_without_a_key_are_one_client_without_a_limit() -> None:
     ledger = ClientQuotas(ClientLimits(max_concurrent=1, requests_per_minute=1))
     begin(ledger, *"1234", client="")
-    ledger.hear(TokenEvent(request_id="1", index=0, token_ids=(1,)))
+    hear(ledger, TokenEvent(request_id="1", index=0, token_ids=(1,)), client="")
     usage = ledger.usage[""]
     assert (usage.num_requests, usage.num_running, usage.num_tokens) == (4, 4, 1)
 
@@ -88,26 +103,26 @@ def test_callers_without_a_key_are_one_client_without_a_limit() -> None:
 @given(st.lists(st.tuples(st.sampled_from("be"), st.sampled_from("123456")), max_size=60))
 def test_the_count_is_that_of_the_live_requests(steps: list[tuple[str, str]]) -> None:
     ledger = ClientQuotas(ClientLimits(max_concurrent=3))
-    live: set[str] = set()
+    running: set[str] = set()
     for step, request_id in steps:
-        if step == "e":
-            ledger.end(request_id)
-            live.discard(request_id)
-            continue
-        try:
-            begin(ledger, request_id)
-            live.add(request_id)
-        except ClientLimitError:
-            assert len(live) == 3
-    assert (ledger.usage["ada"].num_running if ledger.usage else 0) == len(live)
+        if step == "e" and request_id in running:
+            ledger.end(live(asked(request_id)), LEFT)
+            running.remove(request_id)
+        elif step == "b" and request_id not in running:
+            try:
+                begin(ledger, request_id)
+                running.add(request_id)
+            except ClientLimitError:
+                assert len(running) == 3
+    assert (ledger.usage["ada"].num_running if ledger.usage else 0) == len(running)
 
 
 def test_tokens_and_wasted_drafts_are_counted() -> None:
     ledger = ClientQuotas()
     begin(ledger, "1")
-    ledger.hear(TokenEvent(request_id="1", index=0, token_ids=(1, 2)))
+    hear(ledger, TokenEvent(request_id="1", index=0, token_ids=(1, 2)))
     stats = RequestStats(num_drafted=9, num_accepted=4)
-    ledger.hear(TokenEvent(request_id="1", index=2, token_ids=(3,), stats=stats))
+    hear(ledger, TokenEvent("1", 2, (3,), FinishReason.LENGTH, stats))
     usage = ledger.usage["ada"]
     assert (usage.num_tokens, usage.num_drafted, usage.num_wasted) == (3, 9, 5)
 
@@ -116,9 +131,9 @@ def test_prompt_tokens_count_once_and_cached_ones_at_the_end() -> None:
     ledger = ClientQuotas()
     begin(ledger, "1", "2")
     begin(ledger, "3", client="")
-    ledger.begin(asked("moved here"), 0.0, is_resumed=True)
+    begin(ledger, "moved here", is_resumed=True)
     stats = RequestStats(num_cached_tokens=2)
-    ledger.hear(TokenEvent(request_id="1", index=0, token_ids=(3,), stats=stats))
+    hear(ledger, TokenEvent("1", 0, (3,), FinishReason.LENGTH, stats))
     assert ledger.counters() == {
         "num_client_prompt_tokens_ada": 6,
         "num_client_cached_tokens_ada": 2,
@@ -198,7 +213,7 @@ def test_three_ingresses_admit_a_keys_limit_together() -> None:
             assert refused
             assert all("'ada' has 10 requests running" in answer.text for answer in refused)
             assert all(int(answer.headers["Retry-After"]) >= 1 for answer in refused)
-            usage = parts.driver.ledger.usage["ada"]
+            usage = parts.driver.quotas.usage["ada"]
             assert usage.num_running == 0
             assert usage.num_requests == statuses.count(200)
             assert usage.num_tokens == 100 * statuses.count(200)
@@ -220,10 +235,10 @@ def test_a_client_that_leaves_gives_its_place_back() -> None:
             client = await ingress(parts, "i0")
             body = completion(max_tokens=500, request_id="mine")
             asked = asyncio.create_task(client.post("/v1/completions", json=body))
-            while not parts.driver.ledger.usage:
+            while not parts.driver.quotas.usage:
                 await asyncio.sleep(0.001)
             asked.cancel()
-            while parts.driver.ledger.usage["ada"].num_running:
+            while parts.driver.quotas.usage["ada"].num_running:
                 await asyncio.sleep(0.005)
             answer = await client.post("/v1/completions", json=completion())
             assert answer.status_code == 200

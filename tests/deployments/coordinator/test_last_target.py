@@ -60,7 +60,7 @@ def may_leave(driver: SchedulerDriver, replica: ConnectedReplica) -> bool:
 
 
 def beats(driver: SchedulerDriver, replica: ConnectedReplica) -> None:
-    driver.on_occupancy(replica, Occupancy(num_free_blocks=100))
+    driver.on_heartbeat(replica, Occupancy(num_free_blocks=100))
 
 
 def is_told(replica: ConnectedReplica) -> bool:

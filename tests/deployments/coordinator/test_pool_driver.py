@@ -132,7 +132,7 @@ def test_the_name_of_an_aborted_request_is_free_before_its_end_is_told() -> None
     assert [delivery.event.finish_reason for delivery in _told(one)] == [FinishReason.ABORT]
     assert not _told(other)
     assert driver.pool.status("a") is not None
-    assert driver.owners.keys_of(other) == ["a"]
+    assert driver.requests.keys_of(other) == ["a"]
 
 
 def _told(outbox: IngressOutbox) -> list[Delivery]:

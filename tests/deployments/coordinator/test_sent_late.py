@@ -57,7 +57,7 @@ def test_it_is_counted() -> None:
             await parts.start_coordinator()
             parts.start_replica("t0", Role.TARGET)
             await answer
-            assert parts.driver.ledger.usage["ada"].num_requests == 1
+            assert parts.driver.quotas.usage["ada"].num_requests == 1
 
     run(scenario)
 
@@ -82,7 +82,7 @@ def test_it_takes_no_other_ingress_s_request_over() -> None:
             second = asyncio.create_task(collect(clients[1], request("a", client="ada")))
             await asyncio.sleep(0)
             await parts.start_coordinator()
-            await until(lambda: "a" in parts.driver.owners)
+            await until(lambda: "a" in parts.driver.requests)
             may_come.set()
             with pytest.raises(InvalidRequestError, match="in use"):
                 await second

@@ -43,11 +43,11 @@ def test_the_pool_ends_a_request_whose_ingress_never_reads() -> None:
     outbox = driver.attach()
     driver.submit(outbox, asked(2.0), resume=False)
     driver.decide()
-    assert driver.ledger.usage["key"].num_running == 1
+    assert driver.quotas.usage["key"].num_running == 1
     now = 2.0
     driver.decide()
     assert not driver.pool.has_work
-    assert driver.ledger.usage["key"].num_running == 0
+    assert driver.quotas.usage["key"].num_running == 0
     flush = asyncio.run(outbox.take())
     assert flush is not None
     (delivery,) = flush.deliveries

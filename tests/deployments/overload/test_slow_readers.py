@@ -60,7 +60,7 @@ def test_an_ingress_that_does_not_read_its_stream_is_told_no_more_than_its_answe
             for number in range(NUM_SLOW):
                 parts.driver.submit(outbox, request(f"slow-{number}", number), resume=False)
             # Not until the pool has ended them: it ends a request before its last news is put.
-            while any(f"slow-{number}" in parts.driver.owners for number in range(NUM_SLOW)):
+            while any(f"slow-{number}" in parts.driver.requests for number in range(NUM_SLOW)):
                 await asyncio.sleep(0.005)
             flush = await outbox.take()
             assert flush is not None

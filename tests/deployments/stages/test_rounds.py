@@ -204,7 +204,7 @@ def test_the_next_lease_is_read_by_its_writer_before_the_tokens_of_the_last_are_
             (command,) = await replica.outbox.take() or ()
             put.append("read")
             assert isinstance(command, SendLease)
-            driver.on_result(replica, fake.execute(command.lease))
+            driver.on_result(replica, fake.execute(command.lease), replica.occupancy)
         await replica.outbox.take()
         put.append("read")
         while put.count("tokens") < 3:

@@ -8,6 +8,7 @@ import pytest
 
 from deployments.coordinator.driver import SchedulerDriver
 from deployments.observability.metrics.round_stages import LeaseStages
+from deployments.observability.request_observer import LiveRequest
 from deployments.observability.tracing.lease_spans import LeaseSpans
 from deployments.observability.tracing.scheduler_spans import SchedulerSpans, is_told
 from specdec.v1 import coordination_pb2 as pb
@@ -16,6 +17,7 @@ from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowRe
 from specdec_core.request import ErrorKind, FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.scheduler import Scheduler
+from tests.deployments.observed import LEFT, end_of, live
 from tests.deployments.telemetry.memory import (
     TRACEPARENT,
     Spans,
@@ -42,6 +44,10 @@ def pool(spans: Spans) -> SchedulerSpans:
 def request(name: str = "a") -> Request:
     params = SamplingParams(max_tokens=9)
     return Request(request_id=name, prompt_token_ids=PROMPT, params=params)
+
+
+def traced_as(sequence_id: int) -> LiveRequest:
+    return live(request(), sequence_id=sequence_id, trace=CLIENT)
 
 
 def row(sequence_id: int, base_len: int = 3, **fields: Any) -> LeaseRow:
@@ -74,7 +80,7 @@ def test_a_few_dozen_leases_of_a_request_are_told() -> None:
 
 
 def test_only_the_rows_of_traced_requests_are_named_to_the_replica(pool: SchedulerSpans) -> None:
-    pool.begin(request(), 4, CLIENT)
+    pool.begin(traced_as(4))
     (trace,) = sent(pool, lease(row(3), row(4), row(5)))
     assert trace.row == 1
     assert trace.parent.traceparent.startswith(TRACEPARENT[:36])
@@ -82,13 +88,13 @@ def test_only_the_rows_of_traced_requests_are_named_to_the_replica(pool: Schedul
 
 
 def test_of_a_long_answer_few_leases_are_named(pool: SchedulerSpans) -> None:
-    pool.begin(request(), 4, CLIENT)
+    pool.begin(traced_as(4))
     named = [len(sent(pool, lease(row(4), number=n))) for n in range(2_000)]
     assert sum(named) == 40
 
 
 def test_a_round_says_how_it_went(spans: Spans, pool: SchedulerSpans) -> None:
-    pool.begin(request(), 4, CLIENT)
+    pool.begin(traced_as(4))
     drafted = lease(row(4, num_choices=2), role=Role.DRAFT, number=1)
     sent(pool, drafted)
     answer = RowResult(sequence_id=4, tokens=(8, 9))
@@ -99,7 +105,7 @@ def test_a_round_says_how_it_went(spans: Spans, pool: SchedulerSpans) -> None:
     sent(pool, verified)
     answer = RowResult(sequence_id=4, tokens=(8, 1), num_accepted=1)
     pool.answered(Role.TARGET, result(verified, answer), STAGES)
-    pool.end("a")
+    pool.end(traced_as(4), LEFT)
     (event,) = spans.one("specdec.pool").events
     assert event.name == "specdec.round"
     assert dict(event.attributes or {}) == {
@@ -119,11 +125,11 @@ def test_a_round_says_how_it_went(spans: Spans, pool: SchedulerSpans) -> None:
 
 
 def test_equal_rows_are_an_equal_group(spans: Spans, pool: SchedulerSpans) -> None:
-    pool.begin(request(), 4, CLIENT)
+    pool.begin(traced_as(4))
     group = lease(row(4), row(5))
     sent(pool, group)
     pool.answered(Role.TARGET, result(group, RowResult(sequence_id=4, tokens=(1,))), STAGES)
-    pool.end("a")
+    pool.end(traced_as(4), LEFT)
     (event,) = spans.one("specdec.pool").events
     assert (event.attributes or {})["specdec.group_equal_length"] is True
 
@@ -140,17 +146,17 @@ def test_equal_rows_are_an_equal_group(spans: Spans, pool: SchedulerSpans) -> No
 def test_what_caches_known_tokens_is_a_prefill(
     pool: SchedulerSpans, traced: LeaseRow, is_prefill: bool
 ) -> None:
-    pool.begin(request(), 4, CLIENT)
+    pool.begin(traced_as(4))
     (trace,) = sent(pool, lease(traced))
     assert trace.is_prefill is is_prefill
 
 
 def test_the_queue_ends_with_the_first_lease(spans: Spans, pool: SchedulerSpans) -> None:
-    pool.begin(request(), 4, CLIENT)
+    pool.begin(traced_as(4))
     assert spans.ended == ()
     sent(pool, lease(row(4), number=1))
     sent(pool, lease(row(4), number=2))
-    pool.end("a")
+    pool.end(traced_as(4), LEFT)
     queue, whole = spans.one("specdec.queue"), spans.one("specdec.pool")
     assert parent_id_of(queue) == id_of(whole)
     assert queue.start_time is not None
@@ -161,9 +167,9 @@ def test_the_queue_ends_with_the_first_lease(spans: Spans, pool: SchedulerSpans)
 
 
 def test_the_end_tells_what_speculation_has_done(spans: Spans, pool: SchedulerSpans) -> None:
-    pool.begin(request(), 4, CLIENT)
+    pool.begin(traced_as(4))
     stats = RequestStats(num_rounds=3, num_drafted=12, num_accepted=7, queue_s=0.25)
-    pool.end("a", TokenEvent("a", 0, (), FinishReason.STOP, stats))
+    pool.end(traced_as(4), end_of(TokenEvent("a", 0, (), FinishReason.STOP, stats)))
     said = attributes_of(spans.one("specdec.pool"))
     assert said["specdec.finish_reason"] == "stop"
     assert said["specdec.num_drafted"] == 12
@@ -172,28 +178,34 @@ def test_the_end_tells_what_speculation_has_done(spans: Spans, pool: SchedulerSp
 
 
 def test_a_failure_is_an_error_of_the_span(spans: Spans, pool: SchedulerSpans) -> None:
-    pool.begin(request(), 4, CLIENT)
+    pool.begin(traced_as(4))
     event = TokenEvent("a", 0, (), FinishReason.ERROR, error="x", error_kind=ErrorKind.RETRYABLE)
-    pool.end("a", event)
+    pool.end(traced_as(4), end_of(event))
     span = spans.one("specdec.pool")
     assert not span.status.is_ok
     assert attributes_of(span)["error.type"] == "retryable"
 
 
-def test_a_later_attempt_ends_the_older_one(spans: Spans, pool: SchedulerSpans) -> None:
-    pool.begin(request(), 4, CLIENT)
-    pool.begin(request(), 9, CLIENT)
+def test_a_later_attempt_ends_the_older_one(spans: Spans) -> None:
+    pool = SchedulerSpans(spans.tracer)
+    driver = SchedulerDriver(Scheduler(PoolConfig(), epoch=1), epoch=1, spans=pool)
+    ingress = driver.attach()
+    driver.submit(ingress, request(), resume=False, trace=CLIENT)
+    older = driver.pool.sequence_id("a")
+    driver.submit(ingress, request(), resume=True, trace=CLIENT)
+    newer = driver.pool.sequence_id("a")
     assert len(spans.named("specdec.pool")) == 1
-    assert sent(pool, lease(row(4))) == []
-    assert len(sent(pool, lease(row(9)))) == 1
+    assert older is not None
+    assert newer is not None
+    assert sent(pool, lease(row(older))) == []
+    assert len(sent(pool, lease(row(newer)))) == 1
 
 
 def test_nothing_is_kept_of_what_has_ended(pool: SchedulerSpans) -> None:
     """Whatever its replicas still owe it."""
-    pool.begin(request(), 4, CLIENT)
+    pool.begin(traced_as(4))
     sent(pool, lease(row(4)))
-    pool.end("a")
-    assert not pool._by_request
+    pool.end(traced_as(4), LEFT)
     assert not pool._by_sequence
     answered = result(lease(row(4)), RowResult(sequence_id=4, tokens=(1,)))
     pool.answered(Role.TARGET, answered, STAGES)
@@ -240,14 +252,14 @@ def test_a_row_s_span_is_named_after_its_work(
 def test_a_round_that_nobody_drafted_tells_no_draft_s_time(
     spans: Spans, pool: SchedulerSpans
 ) -> None:
-    pool.begin(request(), 4, CLIENT)
+    pool.begin(traced_as(4))
     drafted = lease(row(4), role=Role.DRAFT, number=1)
     verified = [lease(row(4), number=number) for number in (2, 3)]
     for group in (drafted, *verified):
         sent(pool, group)
         answer = RowResult(sequence_id=4, tokens=(8,))
         pool.answered(group.role, result(group, answer), STAGES)
-    pool.end("a")
+    pool.end(traced_as(4), LEFT)
     told = [dict(event.attributes or {}) for event in spans.one("specdec.pool").events]
     assert ["specdec.draft_s" in attributes for attributes in told] == [True, False]
 

@@ -11,14 +11,29 @@ from deployments.coordinator.audit import Auditor, Divergence, Origin, is_sample
 from specdec_core.config import Numerics
 from specdec_core.request import FinishReason, Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
+from tests.deployments.observed import LEFT, end_of, live
 
 EXACT = Origin(Numerics.EXACT, "here")
 FAST = Origin(Numerics.FAST, "here")
 
 
-def auditor(share: float = 1.0, **bounds: int) -> Auditor:
-    numbers = count()
-    return Auditor(share, new_id=lambda: f"replay-{next(numbers)}", **bounds)
+class Books(Auditor):
+    """An auditor of every request, which is told the present targets with each event."""
+
+    def __init__(self, **bounds: int) -> None:
+        numbers = count()
+        super().__init__(1.0, lambda: self.here, new_id=lambda: f"replay-{next(numbers)}", **bounds)
+        self.here: Origin | None = None
+
+    def watch(self, request: Request) -> None:
+        self.begin(live(request))
+
+    def hear(self, event: TokenEvent, here: Origin | None) -> None:
+        self.here = here
+        request = live(asked(event.request_id))
+        self.event(request, event, 0.0)
+        if event.finish_reason is not None:
+            self.end(request, end_of(event))
 
 
 def asked(request_id: str = "a") -> Request:
@@ -45,12 +60,12 @@ def last(
     return end._replace(pinned_fingerprint=pinned)
 
 
-def finished(auditor: Auditor, request_id: str = "a", origin: Origin | None = EXACT) -> None:
-    auditor.watch(asked(request_id))
-    auditor.hear(event(request_id, 4, 5), origin)
+def finished(books: Books, request_id: str = "a", origin: Origin | None = EXACT) -> None:
+    books.watch(asked(request_id))
+    books.hear(event(request_id, 4, 5), origin)
     pinned = "" if origin is FAST else "here"
     end = last(request_id, 6, index=2, reason=FinishReason.LENGTH, pinned=pinned)
-    auditor.hear(end, origin)
+    books.hear(end, origin)
 
 
 def test_a_share_of_the_ids_is_sampled_always_the_same_ones() -> None:
@@ -64,7 +79,7 @@ def test_a_share_of_the_ids_is_sampled_always_the_same_ones() -> None:
 
 
 def test_a_replay_is_the_request_without_speculation_under_another_id() -> None:
-    books = auditor()
+    books = Books()
     finished(books)
     params = replace(asked().params, num_logprobs=None)
     assert books.next_replay() == replace(
@@ -81,7 +96,7 @@ def test_a_replay_is_the_request_without_speculation_under_another_id() -> None:
 
 
 def test_in_fast_numerics_any_target_may_replay() -> None:
-    books = auditor()
+    books = Books()
     finished(books, origin=FAST)
     replay = books.next_replay()
     assert replay is not None
@@ -89,7 +104,7 @@ def test_in_fast_numerics_any_target_may_replay() -> None:
 
 
 def test_equal_tokens_are_counted_as_audited() -> None:
-    books = auditor()
+    books = Books()
     finished(books)
     books.next_replay()
     for place, token_id in enumerate((4, 5)):
@@ -103,7 +118,7 @@ def test_equal_tokens_are_counted_as_audited() -> None:
 
 @pytest.mark.parametrize("origin", [EXACT, FAST])
 def test_the_first_difference_is_named_and_ends_the_replay(origin: Origin) -> None:
-    books = auditor()
+    books = Books()
     finished(books, origin=origin)
     books.next_replay()
     books.compare(event("replay-0", 4))
@@ -115,7 +130,7 @@ def test_the_first_difference_is_named_and_ends_the_replay(origin: Origin) -> No
 
 
 def test_a_replay_that_ends_too_early_is_a_difference() -> None:
-    books = auditor()
+    books = Books()
     finished(books)
     books.next_replay()
     found = books.compare(event("replay-0", 4, 5, reason=FinishReason.STOP))
@@ -125,7 +140,7 @@ def test_a_replay_that_ends_too_early_is_a_difference() -> None:
 
 def test_of_an_aborted_request_what_was_emitted_is_compared() -> None:
     """A stop string ends a request so: the pool is told to abort it."""
-    books = auditor()
+    books = Books()
     books.watch(asked())
     books.hear(event("a", 4, 5), EXACT)
     books.hear(last("a", index=2, reason=FinishReason.ABORT), EXACT)
@@ -136,7 +151,7 @@ def test_of_an_aborted_request_what_was_emitted_is_compared() -> None:
 
 
 def test_what_an_earlier_attempt_emitted_is_compared_too() -> None:
-    books = auditor()
+    books = Books()
     books.watch(replace(asked(), emitted_token_ids=(4, 5)))
     books.hear(last("a", 6, index=2, reason=FinishReason.LENGTH), EXACT)
     replay = books.next_replay()
@@ -148,13 +163,13 @@ def test_what_an_earlier_attempt_emitted_is_compared_too() -> None:
 
 
 def test_what_failed_or_was_left_or_was_never_sampled_is_not_replayed() -> None:
-    books = auditor()
+    books = Books()
     books.watch(asked("failed"))
     books.hear(event("failed", 1, reason=FinishReason.ERROR), EXACT)
     books.watch(asked("empty"))
     books.hear(event("empty", reason=FinishReason.ABORT), EXACT)
     books.watch(asked("left"))
-    books.forget("left")
+    books.end(live(asked("left")), LEFT)
     books.hear(event("left", 1, reason=FinishReason.LENGTH), EXACT)
     books.hear(event("unknown", 1, reason=FinishReason.LENGTH), EXACT)
     assert books.next_replay() is None
@@ -162,7 +177,7 @@ def test_what_failed_or_was_left_or_was_never_sampled_is_not_replayed() -> None:
 
 
 def test_replays_are_bounded_and_what_is_beyond_is_counted() -> None:
-    books = auditor(max_running=2, max_waiting=3)
+    books = Books(max_running=2, max_waiting=3)
     for number in range(5):
         finished(books, f"r{number}")
     assert books.counts.num_skipped == 2
@@ -174,7 +189,7 @@ def test_replays_are_bounded_and_what_is_beyond_is_counted() -> None:
 
 
 def test_a_replay_that_fails_is_skipped_not_a_difference() -> None:
-    books = auditor()
+    books = Books()
     finished(books)
     books.next_replay()
     assert books.compare(event("replay-0", 4, reason=FinishReason.ERROR)) is None
@@ -183,7 +198,7 @@ def test_a_replay_that_fails_is_skipped_not_a_difference() -> None:
 
 
 def test_without_a_target_there_is_nothing_to_hold_a_request_to() -> None:
-    books = auditor()
+    books = Books()
     finished(books, origin=None)
     assert books.next_replay() is None
     assert books.counts.num_skipped == 1
@@ -194,7 +209,7 @@ def test_the_news_says_who_chose_the_tokens_not_who_is_there_by_then(
     pinned: str, num_pending: int
 ) -> None:
     """Tokens of no exact target cannot be held to those of one."""
-    books = auditor()
+    books = Books()
     books.watch(asked())
     there = Origin(Numerics.EXACT, "there")
     books.hear(last("a", 4, index=0, reason=FinishReason.STOP, pinned=pinned), there)
@@ -205,7 +220,7 @@ def test_the_news_says_who_chose_the_tokens_not_who_is_there_by_then(
 
 
 def test_dropping_names_the_replays_that_have_begun() -> None:
-    books = auditor(max_running=1)
+    books = Books(max_running=1)
     finished(books, "a")
     finished(books, "b")
     books.next_replay()
