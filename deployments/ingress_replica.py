@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -21,7 +20,7 @@ from deployments.api.grpc.service import GrpcApi
 from deployments.api.http.routes import build_http_app
 from deployments.config.service import ServiceConfig
 from deployments.config.tls_check import check_tls
-from deployments.coordinator.actor import resolve, targets_begun
+from deployments.coordinator.actor import Resolver, targets_begun
 from deployments.coordinator.spec import CoordinatorSpec
 from deployments.demo.models import resolve_model
 from deployments.ingress.auth import Access
@@ -177,7 +176,7 @@ def pool_of(
     times = IngressTimes()
     clients = [
         SchedulerClient(
-            partial(resolve, spec), resume_timeout_s=resume_timeout_s, times=times, pace=pace
+            Resolver(spec).resolve, resume_timeout_s=resume_timeout_s, times=times, pace=pace
         )
         for spec in coordinators
     ]

@@ -58,7 +58,7 @@ _LOOK_S = 5.0
 """Seconds between two checks of the nodes that the other cells' coordinators run on."""
 _BETTER_LOOKS = 2
 """Number of consecutive checks that must prefer another node before the coordinator moves. A node
-that has just joined or come back must therefore stay for a while."""
+that has just joined or come back therefore has to be up at two checks."""
 _ASKED_S = 5.0
 _FAILED_EXIT_CODE = 70
 
@@ -219,27 +219,31 @@ def _own_address() -> str:
     return address
 
 
-_answered: dict[str, ActorHandle[Any]] = {}
-"""Coordinators by name whose last call from this process was answered. Only for these does silence
-count as a hang. A coordinator that is created again after the old one exited has another handle,
-and gets the full time."""
+class Resolver:
+    """Finds the address of one coordinator's server, and has Ray restart one that hangs."""
 
+    def __init__(self, spec: CoordinatorSpec) -> None:
+        self._spec = spec
+        self._answered: ActorHandle[Any] | None = None
+        """The coordinator, if it answered the last call. Only then does silence count as a hang. A
+        coordinator that is created again after the old one exited has another handle, and gets the
+        full time."""
 
-async def resolve(spec: CoordinatorSpec) -> Endpoint:
-    """Return the address of the coordinator's server. Raises ConnectionError while there is
-    none."""
-    is_known = False
-    try:
-        handle = await asyncio.to_thread(find_or_create, spec)
-        is_known = _answered.pop(spec.actor_name, None) == handle
-        async with asyncio.timeout(_HUNG_S if is_known else _RESOLVE_TIMEOUT_S):
-            endpoint: Endpoint = await handle.endpoint.remote()
-    except (RayError, asyncio.InvalidStateError, TimeoutError, ValueError) as error:
-        if is_known and isinstance(error, TimeoutError):
-            await asyncio.to_thread(_restart, spec)
-        raise ConnectionError(f"no coordinator: {type(error).__name__}") from error
-    _answered[spec.actor_name] = handle
-    return endpoint
+    async def resolve(self) -> Endpoint:
+        """Return the address. Raises ConnectionError while there is no coordinator."""
+        answered, self._answered = self._answered, None
+        is_known = False
+        try:
+            handle = await asyncio.to_thread(find_or_create, self._spec)
+            is_known = answered == handle
+            async with asyncio.timeout(_HUNG_S if is_known else _RESOLVE_TIMEOUT_S):
+                endpoint: Endpoint = await handle.endpoint.remote()
+        except (RayError, asyncio.InvalidStateError, TimeoutError, ValueError) as error:
+            if is_known and isinstance(error, TimeoutError):
+                await asyncio.to_thread(_restart, self._spec)
+            raise ConnectionError(f"no coordinator: {type(error).__name__}") from error
+        self._answered = handle
+        return endpoint
 
 
 def _restart(spec: CoordinatorSpec) -> None:

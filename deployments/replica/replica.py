@@ -18,7 +18,7 @@ from ray import serve
 from deployments.config.service import ServiceConfig
 from deployments.config.tls_check import check_tls
 from deployments.coordinator.actor import (
-    resolve,
+    Resolver,
     signals_of,
     targets_begun,
     tell_target_begins,
@@ -68,7 +68,7 @@ class _PoolReplica:
         work = WorkLoop(
             hosted.runner,
             describe=lambda incarnation: hosted.describe(self._id, incarnation),
-            resolve=lambda: resolve(self._coordinator),
+            resolve=Resolver(self._coordinator).resolve,
             executor=executor,
             spans=LeaseSpans(self._tracing.tracer),
         )

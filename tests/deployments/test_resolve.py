@@ -11,7 +11,7 @@ import pytest
 from ray.exceptions import ActorUnavailableError
 
 from deployments.coordinator import actor as coordinator
-from deployments.coordinator.actor import resolve
+from deployments.coordinator.actor import Resolver
 from deployments.coordinator.spec import CoordinatorSpec
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig
@@ -39,7 +39,6 @@ async def restarts() -> Endpoint:
 def killed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Which actors were killed, and whether for good."""
     found: list[Any] = []
-    monkeypatch.setattr(coordinator, "_answered", {})
     monkeypatch.setattr(coordinator, "_HUNG_S", 0.05)
     monkeypatch.setattr(coordinator, "_RESOLVE_TIMEOUT_S", 0.05)
     monkeypatch.setattr(coordinator.ray, "get_actor", lambda name, namespace: name)
@@ -56,16 +55,18 @@ class Handle(SimpleNamespace):
         return isinstance(other, Handle) and other.id == self.id
 
 
-def ask(monkeypatch: pytest.MonkeyPatch, *course: Answer, actor_id: str = "first") -> None:
+def ask(
+    monkeypatch: pytest.MonkeyPatch, resolver: Resolver, *course: Answer, actor_id: str = "first"
+) -> None:
     """Resolve once for each answer; what fails is a ConnectionError."""
     for answer in course:
         handle = Handle(id=actor_id, endpoint=SimpleNamespace(remote=answer))
         monkeypatch.setattr(coordinator, "find_or_create", lambda spec, handle=handle: handle)
         if answer is answers:
-            assert asyncio.run(resolve(SPEC)) == HERE
+            assert asyncio.run(resolver.resolve()) == HERE
         else:
             with pytest.raises(ConnectionError):
-                asyncio.run(resolve(SPEC))
+                asyncio.run(resolver.resolve())
 
 
 @pytest.mark.parametrize(
@@ -81,17 +82,18 @@ def ask(monkeypatch: pytest.MonkeyPatch, *course: Answer, actor_id: str = "first
 def test_only_who_has_answered_last_time_is_taken_for_hung(
     monkeypatch: pytest.MonkeyPatch, killed: list[Any], course: tuple[Answer, ...], num_kills: int
 ) -> None:
-    ask(monkeypatch, *course)
+    ask(monkeypatch, Resolver(SPEC), *course)
     assert killed == [(SPEC.actor_name, False)] * num_kills
 
 
 def test_who_is_created_after_the_known_one_ended_itself_has_the_time_of_a_start(
     monkeypatch: pytest.MonkeyPatch, killed: list[Any]
 ) -> None:
-    ask(monkeypatch, answers)
-    ask(monkeypatch, hangs, hangs, answers, actor_id="second")
+    resolver = Resolver(SPEC)
+    ask(monkeypatch, resolver, answers)
+    ask(monkeypatch, resolver, hangs, hangs, answers, actor_id="second")
     assert killed == []
-    ask(monkeypatch, hangs, actor_id="second")
+    ask(monkeypatch, resolver, hangs, actor_id="second")
     assert killed == [(SPEC.actor_name, False)]
 
 

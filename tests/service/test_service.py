@@ -21,7 +21,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from deployments.app import coordinator_spec
-from deployments.coordinator.actor import end, resolve, targets_begun, tell_target_begins
+from deployments.coordinator.actor import Resolver, end, targets_begun, tell_target_begins
 from deployments.coordinator.spec import NAMESPACE, CoordinatorSpec
 from deployments.wire.endpoint import Endpoint
 from specdec.health import health_pb2
@@ -306,7 +306,7 @@ def _resolved(spec: CoordinatorSpec, limit_s: float = 60) -> Endpoint:
     deadline = time.monotonic() + limit_s
     while True:
         try:
-            return asyncio.run(resolve(spec))
+            return asyncio.run(Resolver(spec).resolve())
         except ConnectionError:
             if time.monotonic() > deadline:
                 raise

@@ -58,7 +58,7 @@ class Loading:
 def loading(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loading]:
     """There is no coordinator."""
 
-    async def nowhere(spec: CoordinatorSpec) -> Endpoint:
+    async def nowhere() -> Endpoint:
         raise ConnectionError("no coordinator")
 
     async def unheard(spec: CoordinatorSpec) -> None:
@@ -70,7 +70,7 @@ def loading(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loading]:
     context = SimpleNamespace(replica_id=SimpleNamespace(unique_id="r1"))
     loading = Loading()
     monkeypatch.setattr(model_host, "host_model", loading)
-    monkeypatch.setattr(serving, "resolve", nowhere)
+    monkeypatch.setattr(serving, "Resolver", lambda spec: SimpleNamespace(resolve=nowhere))
     monkeypatch.setattr(serving, "tell_target_begins", unheard)
     monkeypatch.setattr(serving, "targets_begun", nothing_begun)
     monkeypatch.setattr(serving, "begin_replica_logs", lambda process, log_format: None)
