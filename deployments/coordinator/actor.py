@@ -81,7 +81,7 @@ class Coordinator:
             spans=SchedulerSpans(self._tracing.tracer),
             started_unix_s=time.time(),
         )
-        self._sampler = SignalSampler(self._driver.pool.counters, SignalMeter())
+        self._sampler = SignalSampler(self._driver.scheduler.counters, SignalMeter())
         self._metrics = MetricsExporting(
             partial(pool_status, self._driver),
             process,
@@ -107,7 +107,7 @@ class Coordinator:
         self._targets_begun: Counter[str] = Counter()
 
     def _is_calm(self) -> bool:
-        return is_look_short(self._driver.pool.num_live)
+        return is_look_short(self._driver.scheduler.num_live)
 
     async def endpoint(self) -> Endpoint:
         """Return the address of the gRPC server."""
@@ -123,7 +123,7 @@ class Coordinator:
 
     async def num_live(self) -> int:
         """Return the number of requests that have not ended."""
-        return self._driver.pool.num_live
+        return self._driver.scheduler.num_live
 
     async def target_begins(self, version: str) -> None:
         """Count a target of the cell that has been placed on a node and now loads its model."""
@@ -161,7 +161,7 @@ class Coordinator:
         idle_s = 0.0
         while idle_s < idle_exit_s:
             await asyncio.sleep(_WATCH_S)
-            self._driver.tell_load()
+            self._driver.send_load()
             idle_s = 0.0 if self._driver.num_streams else idle_s + _WATCH_S
         logger.info("no ingress and no replica for %.0f s: the application is gone", idle_s)
         ray.get_runtime_context().current_actor.retire.remote()

@@ -22,7 +22,7 @@ class _Asked:
 
     asked_s: float
     """Time of its first request to leave, by the coordinator's clock."""
-    heard: set[ConnectedReplica] = field(default_factory=set)
+    heard_from: set[ConnectedReplica] = field(default_factory=set)
     """Other targets that have been heard from since."""
 
 
@@ -34,7 +34,7 @@ class DrainTracker:
         self._expects_ingress_until = now + _INGRESS_COMES_S
 
     @property
-    def is_anybody(self) -> bool:
+    def is_any_draining(self) -> bool:
         return bool(self._asked)
 
     def ask(self, replica: ConnectedReplica, asked_s: float) -> None:
@@ -42,20 +42,20 @@ class DrainTracker:
         coordinator."""
         self._asked.setdefault(replica, _Asked(asked_s))
 
-    def hear(self, replica: ConnectedReplica) -> None:
+    def heard_from(self, replica: ConnectedReplica) -> None:
         """Note that a replica has sent a message."""
         if replica.info.role is Role.TARGET:
             for other, asked in self._asked.items():
                 if other is not replica:
-                    asked.heard.add(replica)
+                    asked.heard_from.add(replica)
 
     def end(self, replica: ConnectedReplica) -> None:
         """Forget a replica whose stream has ended."""
         self._asked.pop(replica, None)
         for asked in self._asked.values():
-            asked.heard.discard(replica)
+            asked.heard_from.discard(replica)
 
-    def let_go(self, *, has_ingress: bool, now: float) -> Iterator[ConnectedReplica]:
+    def release(self, *, has_ingress: bool, now: float) -> Iterator[ConnectedReplica]:
         """Yield each replica that may leave now, once. The last target stays while an ingress is
         connected, with clients or without, or is about to come back. No other target would serve
         the requests that it brings."""
@@ -72,7 +72,7 @@ class DrainTracker:
         """Return True if no target that has been heard from outlasts this one. A connected target
         that sends nothing may hang, and so may a pass of a fenced one. A target that asked earlier
         has less time left to drain."""
-        return not any(self._outlasts(other, asked) for other in asked.heard)
+        return not any(self._outlasts(other, asked) for other in asked.heard_from)
 
     def _outlasts(self, other: ConnectedReplica, asked: _Asked) -> bool:
         if other.may_leave or other.is_fenced:

@@ -98,7 +98,7 @@ class SchedulerDriver:
 
     def __init__(
         self,
-        pool: Scheduler,
+        scheduler: Scheduler,
         *,
         epoch: int,
         audit_share: float = 0.0,
@@ -110,7 +110,7 @@ class SchedulerDriver:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`observers` follow all requests of clients, in addition to those of every coordinator."""
-        self.pool = pool
+        self.scheduler = scheduler
         self.epoch = epoch
         self.failure: Exception | None = None
         self.replicas: dict[str, ConnectedReplica] = {}
@@ -123,17 +123,17 @@ class SchedulerDriver:
         self.requests = RequestTable(
             (self.quotas, self.auditor, self.spans, self.totals, *observers), clock
         )
-        self._replays = AuditReplays(self.auditor, pool, self._guard)
+        self._replays = AuditReplays(self.auditor, scheduler, self._guard)
         self._clock = clock
-        self._heard_s: float | None = None
+        self._result_came_s: float | None = None
         """Arrival time of the first result that no decision has followed yet."""
         self._ingresses: dict[IngressOutbox, None] = {}
         """Ingress streams in the order in which they came."""
-        self._held: list[TokenEvent] = []
+        self._events: list[TokenEvent] = []
         """Events that are decided, and not delivered yet."""
         self._notes: list[Callable[[], object]] = []
-        self._told_live = 0
-        self._leaving = DrainTracker(clock())
+        self._sent_num_live = 0
+        self._drains = DrainTracker(clock())
         self._wake = WakeUp(clock)
         self._results: deque[_WaitingResult] = deque()
         """Results that have come and are not read, in the order in which they came."""
@@ -149,21 +149,21 @@ class SchedulerDriver:
             while True:
                 self._read_result()
                 self._wake.clear()  # the decision follows everything that came until now
-                self._order_all()
+                self._send_commands()
                 await asyncio.sleep(0)  # the tasks that write the leases run first
-                self._tell_all()
+                self._deliver()
                 if self.failure is not None:
                     raise self.failure
                 if not self._results:
-                    await self._wake.wait(self.pool.next_deadline())
+                    await self._wake.wait(self.scheduler.next_deadline())
         except Exception as error:
             self._fail(error)
             raise
 
     def decide(self) -> None:
         """Let the scheduler decide on the events since, and pass on its commands."""
-        self._order_all()
-        self._tell_all()
+        self._send_commands()
+        self._deliver()
 
     def later(self, note: Callable[[], object]) -> None:
         """Call `note` before the events of the next decision are delivered; no replica waits for
@@ -180,11 +180,11 @@ class SchedulerDriver:
     def detach(self, outbox: IngressOutbox) -> None:
         """Remove an ingress stream that has ended, and abort its requests, which no client waits
         for."""
-        self._tell_held()
+        self._deliver_events()
         self._ingresses.pop(outbox, None)
         for request_id in self.requests.keys_of(outbox):
             self.requests.drop(request_id, EndReason.DISCONNECTED)
-            self._guard(partial(self.pool.abort, request_id))
+            self._guard(partial(self.scheduler.abort, request_id))
         self._wake.set()  # the last target may have waited for it
 
     def submit(
@@ -200,7 +200,7 @@ class SchedulerDriver:
         is also informed that the request is queued."""
         if self.failure is not None:
             return
-        self._tell_held()
+        self._deliver_events()
         request_id = request.request_id
         if not resume and self._is_in_use(request_id):
             error = InvalidRequestError(f"request_id {request_id!r} is in use", param="request_id")
@@ -208,16 +208,16 @@ class SchedulerDriver:
         began_s = self._clock()
         try:
             self.quotas.admit(request, began_s, is_resumed=resume)
-            self._guard(lambda now: self.pool.add(request, now))
+            self._guard(lambda now: self.scheduler.add(request, now))
         except (ClientLimitError, InvalidRequestError, QueueFullError) as error:
             self.requests.drop(request_id, EndReason.REPLACED)  # an older attempt
-            self._guard(partial(self.pool.abort, request_id))
+            self._guard(partial(self.scheduler.abort, request_id))
             return self.requests.refuse(outbox, request_id, error)
         if self.failure is not None:  # the request may be the cause: it must not come again
             return self.requests.refuse(outbox, request_id, self.failure)
         live = LiveRequest(
             request=request,
-            sequence_id=self.pool.sequence_id(request_id),
+            sequence_id=self.scheduler.sequence_id(request_id),
             began_s=began_s,
             is_resumed=resume,
             trace=trace,
@@ -230,7 +230,7 @@ class SchedulerDriver:
         """Return True if the request is live. If it has ended, its end is delivered first."""
         if request_id not in self.requests:
             return False
-        if self.pool.status(request_id) is not None:
+        if self.scheduler.status(request_id) is not None:
             return True
         self._guard(lambda _: self.decide())
         return False
@@ -238,15 +238,15 @@ class SchedulerDriver:
     def abort(self, outbox: IngressOutbox, request_id: str) -> None:
         """End a request of any ingress. The ingress that asks learns whether the request was
         live."""
-        self._tell_held()
+        self._deliver_events()
         was_live = request_id in self.requests
-        self._guard(lambda now: self.pool.abort(request_id, now))
+        self._guard(lambda now: self.scheduler.abort(request_id, now))
         outbox.put_abort(request_id, was_live)
 
     def register(self, info: ReplicaInfo) -> ConnectedReplica:
         """Register a replica whose stream has begun. Raises SpecdecError for one that does not
         fit."""
-        self._guard(lambda now: self.pool.register(info, now))
+        self._guard(lambda now: self.scheduler.register(info, now))
         earlier = self.replicas.get(info.replica_id)
         if earlier is not None:
             self._end_stream(earlier)
@@ -254,7 +254,7 @@ class SchedulerDriver:
         times = LeaseTimes(info.role, self.stages, self._clock)
         replica = ConnectedReplica(info, WorkOutbox(), occupancy, times)
         self.replicas[info.replica_id] = replica
-        self._tell_state()
+        self._send_state()
         return replica
 
     def leave(self, replica: ConnectedReplica) -> None:
@@ -263,9 +263,9 @@ class SchedulerDriver:
         if self._is_here(replica):
             info = replica.info
             del self.replicas[info.replica_id]
-            deregister = partial(self.pool.deregister, incarnation=info.incarnation)
+            deregister = partial(self.scheduler.deregister, incarnation=info.incarnation)
             self._guard(partial(deregister, info.replica_id))
-            self._tell_state()
+            self._send_state()
 
     def _is_here(self, replica: ConnectedReplica) -> bool:
         """Return True if its stream has not ended, and it has not begun another one."""
@@ -273,7 +273,7 @@ class SchedulerDriver:
 
     def _end_stream(self, replica: ConnectedReplica) -> None:
         replica.outbox.close()
-        self._leaving.end(replica)
+        self._drains.end(replica)
 
     def read_in_turn(self, read: Callable[[], None]) -> asyncio.Future[None]:
         """Let the run task call `read`, which reads one result and passes it on.
@@ -301,12 +301,12 @@ class SchedulerDriver:
         else:
             done.set_result(None)
 
-    def hear(self) -> float:
+    def note_arrival(self) -> float:
         """Note that a result has arrived and is read now. Return the time; the next decision is
         timed from the first such arrival."""
         now = self._clock()
-        if self._heard_s is None:
-            self._heard_s = now
+        if self._result_came_s is None:
+            self._result_came_s = now
         return now
 
     def on_result(
@@ -315,30 +315,32 @@ class SchedulerDriver:
         """Pass a result on, with the replica's own count of its memory."""
         if self._is_here(replica):
             replica.occupancy = occupancy
-            self._leaving.hear(replica)
-            self._guard(lambda now: self.pool.on_result(result, now))
+            self._drains.heard_from(replica)
+            self._guard(lambda now: self.scheduler.on_result(result, now))
 
     def on_heartbeat(self, replica: ConnectedReplica, occupancy: Occupancy) -> None:
         """Note a sign of life, with the replica's own count of its memory."""
         if self._is_here(replica):
             replica.occupancy = occupancy
-            self._leaving.hear(replica)
-            self._guard(lambda now: self.pool.heartbeat(replica.info.replica_id, now))
+            self._drains.heard_from(replica)
+            self._guard(lambda now: self.scheduler.heartbeat(replica.info.replica_id, now))
 
     def on_reset_done(self, replica: ConnectedReplica, incarnation: int) -> None:
         replica.is_fenced = False
-        self._guard(lambda now: self.pool.on_reset_done(replica.info.replica_id, incarnation, now))
+        self._guard(
+            lambda now: self.scheduler.on_reset_done(replica.info.replica_id, incarnation, now)
+        )
 
-    def tell_load(self) -> None:
+    def send_load(self) -> None:
         """Tell ingresses the load, by which they spread requests over cells. Called now and then,
         not per round."""
-        if self.pool.num_live != self._told_live:
-            self._tell_state()
+        if self.scheduler.num_live != self._sent_num_live:
+            self._send_state()
 
     def drain(self, replica: ConnectedReplica, asked_ago_s: float = 0.0) -> None:
         """Note that a replica is about to leave. Until it has left, no replay may delay it."""
         self._replays.drop()
-        self._leaving.ask(replica, self._clock() - asked_ago_s)
+        self._drains.ask(replica, self._clock() - asked_ago_s)
         self._wake.set()
 
     def _guard(self, call: Callable[[float], object]) -> None:
@@ -359,54 +361,54 @@ class SchedulerDriver:
             return
         logger.error("the pool failed", exc_info=error)
         self.failure = error
-        self._tell_held()
+        self._deliver_events()
         failure = Failure(kind=FailureKind.POOL_FAILED, message="the pool failed; try again")
         self.requests.fail_all(failure)
         for stream in (*self._ingresses, *(r.outbox for r in self.replicas.values())):
             stream.close()
         self._wake.set()
 
-    def _order_all(self) -> None:
+    def _send_commands(self) -> None:
         """Let the scheduler decide. Leases are sent before the tokens of the round that is over,
         because a replica waits for them."""
-        for command in self.pool.advance(self._clock()):
+        for command in self.scheduler.advance(self._clock()):
             if isinstance(command, Emit):
-                self._held.append(command.event)
+                self._events.append(command.event)
             else:
-                self._order(command)
-        self._heard_s = None
+                self._send(command)
+        self._result_came_s = None
 
-    def _tell_all(self) -> None:
-        self._tell_held()
-        for replica in self._leaving.let_go(has_ingress=bool(self._ingresses), now=self._clock()):
-            self._guard(partial(self.pool.drain, replica.info.replica_id))
-        if not self._leaving.is_anybody:
+    def _deliver(self) -> None:
+        self._deliver_events()
+        for replica in self._drains.release(has_ingress=bool(self._ingresses), now=self._clock()):
+            self._guard(partial(self.scheduler.drain, replica.info.replica_id))
+        if not self._drains.is_any_draining:
             self._replays.begin()
 
-    def _tell_held(self) -> None:
+    def _deliver_events(self) -> None:
         """Deliver the decided events. Called before anything else happens to a request, because a
         new attempt must not receive events of the old one."""
         notes, self._notes = self._notes, []
         for note in notes:
             note()
-        events, self._held = self._held, []
+        events, self._events = self._events, []
         now = self._clock()
         for event in events:
             if not self.requests.deliver(event, now):
                 self._replays.compare(event)
 
-    def _order(self, command: WorkCommand) -> None:
+    def _send(self, command: WorkCommand) -> None:
         replica = self.replicas.get(addressee(command))
         if replica is None:
             return
         if isinstance(command, SendLease):
-            replica.times.decided(command.lease.lease_id, self._heard_s)
+            replica.times.decided(command.lease.lease_id, self._result_came_s)
         elif isinstance(command, SendReset):
             replica.fence()
         replica.outbox.put(command)
 
-    def _tell_state(self) -> None:
-        self._told_live = self.pool.num_live
+    def _send_state(self) -> None:
+        self._sent_num_live = self.scheduler.num_live
         for outbox in self._ingresses:
             outbox.put_state(self._state())
 
@@ -414,4 +416,4 @@ class SchedulerDriver:
         return origin_of(self.replicas.values())
 
     def _state(self) -> PoolState:
-        return state_of(self.replicas.values(), self.epoch, self.pool.num_live)
+        return state_of(self.replicas.values(), self.epoch, self.scheduler.num_live)

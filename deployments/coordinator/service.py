@@ -188,7 +188,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         driver = self._driver
         match message.WhichOneof("kind"):
             case "result":
-                answer, came_s = message.result, driver.hear()
+                answer, came_s = message.result, driver.note_arrival()
                 columns = unpack_answer(answer)
                 result = result_from_pb(answer, columns, replica.info.replica_id)
                 check_answer(answer, columns, replica.info)

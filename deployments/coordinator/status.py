@@ -29,7 +29,7 @@ _TOTALS = (
 
 
 def pool_status(driver: SchedulerDriver) -> pb.PoolStatusResponse:
-    counters, audit = driver.pool.counters(), driver.auditor.counts
+    counters, audit = driver.scheduler.counters(), driver.auditor.counts
     audited = audit_counters(audit.audited, audit.diverged)
     return pb.PoolStatusResponse(
         epoch=driver.epoch,

@@ -73,9 +73,9 @@ class _Outbox:
     """A flag for unread items, and the end of the stream. One reader."""
 
     def __init__(self) -> None:
-        self._news = asyncio.Event()
+        self._is_ready = asyncio.Event()
         self._is_closed = False
-        self.has_news: Callable[[], bool] = self._news.is_set
+        self.has_items: Callable[[], bool] = self._is_ready.is_set
         """Returns True if `take` would return without waiting."""
 
     @property
@@ -85,16 +85,16 @@ class _Outbox:
     def close(self) -> None:
         """End the stream after its reader has read everything that was put."""
         self._is_closed = True
-        self._news.set()
+        self._is_ready.set()
 
     def beat(self) -> None:
         """Let `take` return, even if there is nothing to send."""
-        self._news.set()
+        self._is_ready.set()
 
     def _read(self) -> None:
         """Clear the flag, because everything is read now."""
         if not self._is_closed:
-            self._news.clear()
+            self._is_ready.clear()
 
 
 class IngressOutbox(_Outbox):
@@ -128,19 +128,19 @@ class IngressOutbox(_Outbox):
         else:
             earlier = self._held.pop(request_id, [])
             _add(self._due.setdefault(request_id, earlier), delivery)
-            self._news.set()
+            self._is_ready.set()
 
     def put_state(self, state: PoolState) -> None:
         self._state = state
-        self._news.set()
+        self._is_ready.set()
 
     def put_abort(self, request_id: str, was_live: bool) -> None:
         self._aborts.append((request_id, was_live))
-        self._news.set()
+        self._is_ready.set()
 
     def put_accepted(self, request_id: str) -> None:
         self._accepted.append(request_id)
-        self._news.set()
+        self._is_ready.set()
 
     def _set_alarm(self) -> None:
         if self._alarm is None:
@@ -150,7 +150,7 @@ class IngressOutbox(_Outbox):
         self._alarm = None
         if self._held:  # empty if a last event took the held ones along
             self._release()
-            self._news.set()
+            self._is_ready.set()
 
     def _release(self) -> None:
         self._due |= self._held
@@ -158,10 +158,10 @@ class IngressOutbox(_Outbox):
 
     async def take(self) -> Flush | None:
         """Wait for items and take all that are due; None at the end of the stream."""
-        await self._news.wait()
-        return self.take_news()
+        await self._is_ready.wait()
+        return self.take_items()
 
-    def take_news(self) -> Flush | None:
+    def take_items(self) -> Flush | None:
         """Do as `take`, when there is something to take."""
         self._read()
         if self._is_closed:
@@ -223,14 +223,14 @@ class WorkOutbox(_Outbox):
             self._commands[-1] = replace(last, sequence_ids=ids)
         else:
             self._commands.append(command)
-        self._news.set()
+        self._is_ready.set()
 
     async def take(self) -> list[WorkCommand] | None:
         """Wait for commands and take all of them; None at the end of the stream."""
-        await self._news.wait()
-        return self.take_news()
+        await self._is_ready.wait()
+        return self.take_items()
 
-    def take_news(self) -> list[WorkCommand] | None:
+    def take_items(self) -> list[WorkCommand] | None:
         """Do as `take`, when there is something to take."""
         self._read()
         if self._is_closed:

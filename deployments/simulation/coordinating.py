@@ -175,8 +175,8 @@ class _WatchedDriver(SchedulerDriver):
             with self._process.timeline.watched():
                 self._process.inspector.answered(replica, result)
 
-    def _order_all(self) -> None:
-        super()._order_all()
+    def _send_commands(self) -> None:
+        super()._send_commands()
         if self._process.inspector is not None and self.failure is None:
             with self._process.timeline.watched():
                 self._process.inspector.decided(self)

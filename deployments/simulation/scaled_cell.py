@@ -60,7 +60,7 @@ class ScaledCell(Cell):
     def _tick(self) -> None:
         now = self._timeline.now
         self._timeline.at(now + _TICK_S, self._tick)
-        signals = self._meter.note(self._coordinator.driver.pool.counters(), now)
+        signals = self._meter.note(self._coordinator.driver.scheduler.counters(), now)
         if signals is None:
             return
         current = {deployment_name(role, 0): number for role, number in self._wanted.items()}

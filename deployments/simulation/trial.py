@@ -299,7 +299,7 @@ class Trial:
     def _check_end(self) -> None:
         """(g) Check that nothing is left of any request, nor of older versions."""
         driver = self.coordinator.driver
-        pool = driver.pool
+        pool = driver.scheduler
         left: dict[str, object] = {
             "coordinators": [c.name for c in self.coordinators if c.is_up][:-1],
             "open at an ingress": [

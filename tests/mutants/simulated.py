@@ -181,16 +181,16 @@ MUTANTS = (
     _seeded(
         "abort-lost-with-the-stream",
         "deployments/coordinator/driver.py",
-        old="            self._guard(partial(self.pool.abort, request_id))\n"
+        old="            self._guard(partial(self.scheduler.abort, request_id))\n"
         "        self._wake.set()  # the last",
-        new="            self.pool.status(request_id)\n        self._wake.set()  # the last",
+        new="            self.scheduler.status(request_id)\n        self._wake.set()  # the last",
         breaks="requests of an ingress that died are run to their end for nobody",
     ),
     _seeded(
         "abort-lost",
         "deployments/coordinator/driver.py",
-        old="        self._guard(lambda now: self.pool.abort(request_id, now))\n",
-        new="        self._guard(lambda now: self.pool.status(request_id))\n",
+        old="        self._guard(lambda now: self.scheduler.abort(request_id, now))\n",
+        new="        self._guard(lambda now: self.scheduler.status(request_id))\n",
         breaks="what a client cancels is run to its end",
     ),
     _seeded(
@@ -294,7 +294,8 @@ MUTANTS = (
     Mutant(
         name="refused-and-run-on",
         path="deployments/coordinator/driver.py",
-        old="            self._guard(partial(self.pool.abort, request_id))\n            return",
+        old="            self._guard(partial(self.scheduler.abort, request_id))\n"
+        "            return",
         new="            return",
         breaks="a request that was refused after a broken stream still takes a place in the queue",
         killed_by=("tests/deployments/coordinator/test_refused_again.py::test_it_is_not_run_on",),

@@ -72,8 +72,8 @@ MUTANTS = (
     Mutant(
         name="who-has-gone-taken-for-who-stays",
         path="deployments/coordinator/draining.py",
-        old="            asked.heard.discard(replica)\n",
-        new="            asked.heard.add(replica)\n",
+        old="            asked.heard_from.discard(replica)\n",
+        new="            asked.heard_from.add(replica)\n",
         breaks="a target leaves behind the last one that could have stayed",
         killed_by=(_LAST + "test_beside_a_target_that_has_gone_since_it_stays",),
     ),
@@ -81,8 +81,8 @@ MUTANTS = (
         name="what-it-says-itself-lets-it-go",
         path="deployments/coordinator/draining.py",
         old="                if other is not replica:\n"
-        "                    asked.heard.add(replica)\n",
-        new="                asked.heard.add(replica)\n",
+        "                    asked.heard_from.add(replica)\n",
+        new="                asked.heard_from.add(replica)\n",
         breaks="the last target does not wait for the ingresses",
         killed_by=(_LAST + "test_what_it_says_itself_does_not_let_it_go",),
     ),
@@ -146,7 +146,7 @@ MUTANTS = (
     Mutant(
         name="a-replay-holds-who-leaves",
         path="deployments/coordinator/driver.py",
-        old="        if not self._leaving.is_anybody:\n            self._replays.begin()\n",
+        old="        if not self._drains.is_any_draining:\n            self._replays.begin()\n",
         new="        self._replays.begin()\n",
         breaks="who leaves waits for replays that began after it asked",
         killed_by=(

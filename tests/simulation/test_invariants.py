@@ -165,7 +165,7 @@ def test_a_book_that_grows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         self._proposals_seen = [*getattr(self, "_proposals_seen", []), request.request_id]  # type: ignore[attr-defined]
 
     monkeypatch.setattr(Scheduler, "add", bookish)
-    assert "driver.pool._proposals_seen" in found()
+    assert "driver.scheduler._proposals_seen" in found()
 
 
 def test_books_are_found_below_attributes_slots_and_items() -> None:

@@ -28,22 +28,22 @@ _KEPT = (
     "driver.auditor.counts.audited",
     "driver.auditor.counts.diverged",
     "driver.quotas.usage",
-    "driver.pool._fleet.drafts",
-    "driver.pool._fleet.records",
-    "driver.pool._fleet.targets",
-    "driver.pool._fleet.records[].ready_queue.known._known",
-    "driver.pool._fleet.records[].ready_queue.clients._cohorts",
-    "driver.pool._fleet.records[].ready_queue.clients._sinces",
-    "driver.pool._fleet.records[].ready_queue.clients._unranked",
-    "driver.pool._fleet.records[].device._answers",
-    "driver.pool._fleet.records[].device._passes",
-    "driver.pool._fleet.records[].device.leases",
-    "driver.pool._placement._proposer._known_drafting",
-    "driver.pool._timeouts._heap",
+    "driver.scheduler._fleet.drafts",
+    "driver.scheduler._fleet.records",
+    "driver.scheduler._fleet.targets",
+    "driver.scheduler._fleet.records[].ready_queue.known._known",
+    "driver.scheduler._fleet.records[].ready_queue.clients._cohorts",
+    "driver.scheduler._fleet.records[].ready_queue.clients._sinces",
+    "driver.scheduler._fleet.records[].ready_queue.clients._unranked",
+    "driver.scheduler._fleet.records[].device._answers",
+    "driver.scheduler._fleet.records[].device._passes",
+    "driver.scheduler._fleet.records[].device.leases",
+    "driver.scheduler._placement._proposer._known_drafting",
+    "driver.scheduler._timeouts._heap",
 )
 """Containers that may keep entries by replica, stream, client, setting, kind, bucket or block.
 Cohorts and timeouts are removed once there are many."""
-_FIGURES = ("driver.pool._k_policy.", "driver.pool._overlap.", "driver.pool._tally.")
+_FIGURES = ("driver.scheduler._k_policy.", "driver.scheduler._overlap.", "driver.scheduler._tally.")
 """Path prefixes of containers with measurements, by kind."""
 
 

@@ -61,14 +61,14 @@ class DecisionChecks:
         """Statuses of the live sequences, by sequence ID."""
 
     def check(self, driver: SchedulerDriver, leases: Mapping[int, GroupLease], now: float) -> None:
-        registry, fleet = driver.pool._registry, driver.pool._fleet
+        registry, fleet = driver.scheduler._registry, driver.scheduler._fleet
         num_places = self._check_sequences(registry, fleet, now)
         self._note_ended(registry)
         for request_id in registry._by_request_id.keys() - driver.requests.keys():
             sequence = registry.get(request_id)
             if sequence is not None and not sequence.is_background:
                 raise Violation(f"(g) {request_id} is run for nobody")
-        is_told_all = driver.pool._outbox.is_empty
+        is_told_all = driver.scheduler._outbox.is_empty
         for record in fleet.records.values():
             reserved = self._check_places(record)
             num_places -= len(record.sequences)

@@ -108,7 +108,7 @@ class Invariants:
         now = driver._clock()
         self._decisions.check(driver, self._leases.open, now)
         self._leases.check_expiry(now)
-        self._check_ended(driver.pool, now)
+        self._check_ended(driver.scheduler, now)
 
     def _check_ended(self, pool: Scheduler, now: float) -> None:
         """(h) Requests that were aborted, or have no time left, are over."""

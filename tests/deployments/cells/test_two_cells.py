@@ -140,7 +140,7 @@ def test_a_request_of_a_lost_cell_goes_on_in_the_other_with_nothing_told_twice()
             assert logprobs == expected_logprobs(asked.prompt_token_ids, LONG, 2)
             assert prompt_logprobs == expected_prompt_logprobs(asked.prompt_token_ids, 1)
             assert w.routers[0].num_divergences == 0
-            assert w.cells[1].driver.pool.counters().num_finished[FinishReason.LENGTH] == 1
+            assert w.cells[1].driver.scheduler.counters().num_finished[FinishReason.LENGTH] == 1
             usage = w.cells[1].driver.quotas.usage["key"]
             assert usage.num_requests == 0, "what moves is not a new request"
             assert 0 < usage.num_tokens < LONG
@@ -159,7 +159,7 @@ def test_a_cell_that_lost_its_targets_is_left_as_well_and_forgets_the_request() 
             assert not running.done()
             w.wait_for_moves()
             assert await running == expected(asked)
-            await until(lambda: w.cells[0].driver.pool.num_live == 0)
+            await until(lambda: w.cells[0].driver.scheduler.num_live == 0)
 
     run(scenario)
 
@@ -172,14 +172,14 @@ def test_what_waits_at_a_cell_that_never_came_up_moves_with_nothing_to_go_on_fro
             await until(lambda: w.routers[0].state.num_targets == 0)
             asked = request(new_id_of(0, 2), 20, num_prompt_logprobs=1)
             running = asyncio.create_task(collect(w.routers[0], asked))
-            await until(lambda: w.cells[0].driver.pool.num_waiting == 1)
+            await until(lambda: w.cells[0].driver.scheduler.num_waiting == 1)
             w.wait_for_moves()
-            assert w.cells[0].driver.pool.num_waiting == 1
+            assert w.cells[0].driver.scheduler.num_waiting == 1
             w.cells[1].start_replica("t1", Role.TARGET)
             await until(lambda: w.routers[0].state.num_targets == 1)
             w.wait_for_moves()
             assert await running == expected(asked)
-            await until(lambda: w.cells[0].driver.pool.num_live == 0)
+            await until(lambda: w.cells[0].driver.scheduler.num_live == 0)
 
     run(scenario)
 
@@ -195,9 +195,9 @@ def test_the_other_cells_requests_stay_where_they_are() -> None:
             await w.cells[0].kill_coordinator()
             w.wait_for_moves()
             assert await running == expected(asked)
-            assert driver.pool.counters().num_finished == {FinishReason.LENGTH: 1}
+            assert driver.scheduler.counters().num_finished == {FinishReason.LENGTH: 1}
             # No request was submitted a second time: all rounds are of one attempt.
-            assert driver.pool.counters().num_committed == LONG
+            assert driver.scheduler.counters().num_committed == LONG
 
     run(scenario)
 
@@ -216,7 +216,7 @@ def test_exact_tokens_wait_for_their_own_bits_and_go_on_when_they_are_back() -> 
             assert not running.done()
             await w.cells[0].start_coordinator()
             assert await running == expected(asked)
-            assert w.cells[1].driver.pool.counters().num_committed == 0
+            assert w.cells[1].driver.scheduler.counters().num_committed == 0
 
     run(scenario)
 
@@ -276,12 +276,12 @@ def test_ingresses_learn_what_others_have_running() -> None:
             await begun.wait()
             assert [client.num_requests for client in w.routers[0]._cells] == [1, 0]
             assert [client.num_requests for client in w.routers[1]._cells] == [0, 0]
-            w.cells[0].driver.tell_load()
+            w.cells[0].driver.send_load()
             await until(lambda: w.routers[1]._cells[0].num_requests == 1)
             assert w.routers[0]._cells[0].num_requests == 1
             running.cancel()
-            await until(lambda: w.cells[0].driver.pool.num_live == 0)
-            w.cells[0].driver.tell_load()
+            await until(lambda: w.cells[0].driver.scheduler.num_live == 0)
+            w.cells[0].driver.send_load()
             await until(lambda: w.routers[1]._cells[0].num_requests == 0)
 
     run(scenario)

@@ -159,7 +159,7 @@ def test_a_leaving_replica_takes_the_replays_with_it_and_no_request() -> None:
                 await collect(client, request(f"r{i}", 200))
             assert parts.driver.auditor.num_pending > 0
             running = asyncio.create_task(collect(client, request("late", 200)))
-            await until(lambda: parts.driver.pool.counters().num_running == 1)
+            await until(lambda: parts.driver.scheduler.counters().num_running == 1)
             parts.start_replica("t1", Role.TARGET, exact())
             await until(lambda: len(parts.driver.replicas) == 2)
             await parts.loops["t0"].drain(5)
@@ -184,7 +184,7 @@ def test_while_a_replica_leaves_no_replay_begins_that_could_hold_it_up(
             await collect(client, request("first", 9))
             await audited(parts)
             leaving = asyncio.create_task(parts.loops["t0"].drain(30))
-            await until(lambda: parts.driver._leaving.is_anybody)
+            await until(lambda: parts.driver._drains.is_any_draining)
             assert await collect(client, request("late", 9)) == expected(request("late", 9))
             await asyncio.sleep(0.1)
             assert parts.driver.auditor.num_pending == 1

@@ -41,15 +41,15 @@ class Target:
 
     def answer(self) -> None:
         """Carry out what it was sent."""
-        while self.stream.outbox.has_news():
-            for command in self.stream.outbox.take_news() or []:
+        while self.stream.outbox.has_items():
+            for command in self.stream.outbox.take_items() or []:
                 if isinstance(command, SendLease):
                     result = self.runner.execute(command.lease, 0.0)
                     self.driver.on_result(self.stream, result, self.stream.occupancy)
 
 
 def replay_all(driver: SchedulerDriver, target: Target) -> None:
-    while driver.auditor.num_pending or driver.pool.has_work:
+    while driver.auditor.num_pending or driver.scheduler.has_work:
         driver.decide()
         target.answer()
 

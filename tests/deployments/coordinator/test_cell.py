@@ -167,7 +167,7 @@ def test_leaving_the_iteration_frees_the_kv() -> None:
             await anext(events)
             await events.aclose()  # type: ignore[attr-defined]
             await until(lambda: parts.replicas["t0"].num_slots == 0)
-            assert parts.driver.pool.counters().num_running == 0
+            assert parts.driver.scheduler.counters().num_running == 0
 
     run(scenario)
 
@@ -196,7 +196,7 @@ def test_refusals_reach_only_the_one_who_asked() -> None:
             client = await parts.client()
             await until(lambda: client.state is not None and client.state.num_targets == 1)
             running = asyncio.create_task(collect(client, request("a", 200)))
-            await until(lambda: parts.driver.pool.counters().num_running == 1)
+            await until(lambda: parts.driver.scheduler.counters().num_running == 1)
             with pytest.raises(QueueFullError) as full:
                 await collect(client, request("b"))
             assert full.value.limit == 0
@@ -216,12 +216,12 @@ def test_a_failing_pool_reaches_every_waiting_client() -> None:
             client = await parts.client()
             await until(lambda: client.state is not None)
             waiting = [asyncio.create_task(collect(client, request(f"r{i}"))) for i in range(3)]
-            await until(lambda: parts.driver.pool.counters().num_waiting == 3)
+            await until(lambda: parts.driver.scheduler.counters().num_waiting == 3)
 
             def broken(now: float) -> None:
                 raise AssertionError("a seeded bug")
 
-            parts.driver.pool.advance = broken  # type: ignore[method-assign,assignment]
+            parts.driver.scheduler.advance = broken  # type: ignore[method-assign,assignment]
             parts.start_replica("t0", Role.TARGET)
             outcomes = await asyncio.gather(*waiting, return_exceptions=True)
             assert [type(outcome) for outcome in outcomes] == [PoolUnavailableError] * 3
@@ -355,7 +355,7 @@ def test_a_leaving_replica_asks_the_next_coordinator_too() -> None:
     """Its request to leave has died with the one before. The next one hears when that was."""
 
     def first_asked_s(parts: Cell) -> float:
-        return min(asked.asked_s for asked in parts.driver._leaving._asked.values())
+        return min(asked.asked_s for asked in parts.driver._drains._asked.values())
 
     async def scenario() -> None:
         async with cell(PLAIN) as parts:
@@ -363,12 +363,12 @@ def test_a_leaving_replica_asks_the_next_coordinator_too() -> None:
             client = await parts.client()
             await until(lambda: client.has_targets and parts.loops["t0"].is_registered)
             draining = asyncio.create_task(parts.loops["t0"].drain(30))
-            await until(lambda: parts.driver._leaving.is_anybody)
+            await until(lambda: parts.driver._drains.is_any_draining)
             before_s = first_asked_s(parts)
             await asyncio.sleep(0.5)
             await parts.kill_coordinator()
             await parts.start_coordinator()
-            await until(lambda: parts.driver._leaving.is_anybody)
+            await until(lambda: parts.driver._drains.is_any_draining)
             assert first_asked_s(parts) == pytest.approx(before_s, abs=0.25)
             parts.start_replica("t1", Role.TARGET)
             await asyncio.wait_for(draining, 20)
@@ -458,9 +458,9 @@ def test_a_closed_ingress_aborts_its_requests() -> None:
             client = await parts.client()
             await until(lambda: client.state is not None)
             waiting = asyncio.create_task(collect(client, request()))
-            await until(lambda: parts.driver.pool.counters().num_waiting == 1)
+            await until(lambda: parts.driver.scheduler.counters().num_waiting == 1)
             await parts.cancel("client")
-            await until(lambda: parts.driver.pool.counters().num_waiting == 0)
+            await until(lambda: parts.driver.scheduler.counters().num_waiting == 0)
             waiting.cancel()
 
     run(scenario)

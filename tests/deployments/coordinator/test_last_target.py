@@ -64,7 +64,7 @@ def beats(driver: SchedulerDriver, replica: ConnectedReplica) -> None:
 
 
 def is_told(replica: ConnectedReplica) -> bool:
-    commands = replica.outbox.take_news() or [] if replica.outbox.has_news() else []
+    commands = replica.outbox.take_items() or [] if replica.outbox.has_items() else []
     return any(isinstance(command, Drained) for command in commands)
 
 
@@ -78,7 +78,7 @@ def test_the_last_target_serves_what_an_ingress_brings_although_it_was_asked_to_
     request = Request(request_id="late", prompt_token_ids=(1, 2), params=params)
     driver.submit(ingress, request, resume=False)
     driver.decide()
-    assert any(isinstance(command, SendLease) for command in target.outbox.take_news() or [])
+    assert any(isinstance(command, SendLease) for command in target.outbox.take_items() or [])
 
 
 def test_it_stays_until_the_last_ingress_has_left(driver: SchedulerDriver, clock: Clock) -> None:

@@ -83,8 +83,8 @@ class World:
         """Let the pool decide, and all replicas answer."""
         self.driver.decide()
         for fake, replica in self._targets.values():
-            while replica.outbox.has_news() and not replica.outbox.is_closed:
-                for command in replica.outbox.take_news() or []:
+            while replica.outbox.has_items() and not replica.outbox.is_closed:
+                for command in replica.outbox.take_items() or []:
                     if isinstance(command, SendLease):
                         result = fake.execute(command.lease)
                         self.driver.on_result(replica, result, replica.occupancy)
@@ -97,7 +97,7 @@ class World:
         def advance(now: float) -> None:
             raise RuntimeError("a defect")
 
-        self.driver.pool.advance = advance  # type: ignore[method-assign,assignment]
+        self.driver.scheduler.advance = advance  # type: ignore[method-assign,assignment]
         with pytest.raises(RuntimeError, match="a defect"):
             asyncio.run(self.driver.run())
 
@@ -216,7 +216,7 @@ def scheduler_failed_on_it(world: World) -> None:
     def add(request: Request, now: float) -> None:
         raise RuntimeError("a defect")
 
-    world.driver.pool.add = add  # type: ignore[method-assign]
+    world.driver.scheduler.add = add  # type: ignore[method-assign]
     world.submit("b")
 
 
@@ -289,7 +289,7 @@ def failing(method: str) -> RequestObserver:
 
 
 def told(outbox: IngressOutbox) -> list[Delivery]:
-    flush = outbox.take_news()
+    flush = outbox.take_items()
     return [] if flush is None else list(flush.deliveries)
 
 

@@ -44,7 +44,7 @@ def test_news_between_the_first_and_the_last_waits_and_comes_with_what_follows()
         outbox = IngressOutbox()
         outbox.hold_s = 0.02
         outbox.put(delivery("a", 1, 7))
-        assert not outbox.has_news()
+        assert not outbox.has_items()
         outbox.put(delivery("a", 2, 8))
         flush = await asyncio.wait_for(outbox.take(), 1)
         assert flush is not None
@@ -62,10 +62,10 @@ def test_a_first_or_last_token_goes_at_once_and_alone(pressing: Delivery) -> Non
         outbox.hold_s = 0.05
         outbox.put(delivery("a", 1, 7))
         outbox.put(pressing)
-        assert outbox.has_news()
+        assert outbox.has_items()
         assert await outbox.take() == Flush((pressing,))
         outbox.put(delivery("c", 3, 5))
-        assert not outbox.has_news()
+        assert not outbox.has_items()
         flush = await asyncio.wait_for(outbox.take(), 1)
         assert flush == Flush((delivery("a", 1, 7), delivery("c", 3, 5)))
 
@@ -81,7 +81,7 @@ def test_the_last_token_takes_along_what_waits_of_its_request() -> None:
         flush = await outbox.take()
         assert flush == Flush((delivery("a", 1, 7, 8, end=True),))
         await asyncio.sleep(0.03)
-        assert not outbox.has_news(), "nobody is woken for what is read already"
+        assert not outbox.has_items(), "nobody is woken for what is read already"
 
     asyncio.run(scenario())
 

@@ -131,10 +131,10 @@ def test_the_name_of_an_aborted_request_is_free_before_its_end_is_told() -> None
     driver.submit(other, request, resume=False)
     assert [delivery.event.finish_reason for delivery in _told(one)] == [FinishReason.ABORT]
     assert not _told(other)
-    assert driver.pool.status("a") is not None
+    assert driver.scheduler.status("a") is not None
     assert driver.requests.keys_of(other) == ["a"]
 
 
 def _told(outbox: IngressOutbox) -> list[Delivery]:
-    flush = outbox.take_news()
+    flush = outbox.take_items()
     return [] if flush is None else list(flush.deliveries)

@@ -30,4 +30,4 @@ def test_it_is_not_run_on() -> None:
         )
     )
     driver.submit(driver.attach(), request, resume=True)
-    assert driver.pool.status("a") is None
+    assert driver.scheduler.status("a") is None

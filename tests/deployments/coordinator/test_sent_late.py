@@ -18,9 +18,9 @@ from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, re
 
 
 async def begin(parts: Cell, client: SchedulerClient, name: str) -> asyncio.Task[list[int]]:
-    num_live = parts.driver.pool.num_live
+    num_live = parts.driver.scheduler.num_live
     answer = asyncio.create_task(collect(client, request(name, client="ada")))
-    await until(lambda: parts.driver.pool.num_live == num_live + 1)
+    await until(lambda: parts.driver.scheduler.num_live == num_live + 1)
     return answer
 
 

@@ -245,7 +245,7 @@ def test_a_full_queue_says_when_to_come_back() -> None:
             slow = asyncio.create_task(
                 client.post("/v1/completions", json=completion(max_tokens=400))
             )
-            while parts.driver.pool.counters().num_running == 0:
+            while parts.driver.scheduler.counters().num_running == 0:
                 await asyncio.sleep(0.001)
             answer = await client.post("/v1/completions", json=completion())
             assert answer.status_code == 429

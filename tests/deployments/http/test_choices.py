@@ -163,7 +163,7 @@ def test_aborting_a_request_ends_all_its_choices() -> None:
                 await asyncio.sleep(0.005)
             body = completion(n=3, request_id="mine", max_tokens=500)
             asked = asyncio.create_task(client.post("/v1/completions", json=body))
-            while parts.driver.pool.counters().num_running < 3:
+            while parts.driver.scheduler.counters().num_running < 3:
                 await asyncio.sleep(0.001)
             assert await other.abort("mine")
             answer = (await asked).json()
@@ -180,7 +180,7 @@ def test_one_choice_too_many_for_the_queue_ends_them_all() -> None:
         async with server(config=config) as (client, parts):
             answer = await client.post("/v1/completions", json=completion(n=4, max_tokens=400))
             assert answer.status_code == 429
-            while parts.driver.pool.has_work or parts.replicas["t0"].num_slots:
+            while parts.driver.scheduler.has_work or parts.replicas["t0"].num_slots:
                 await asyncio.sleep(0.005)
             assert (await client.post("/v1/completions", json=completion())).status_code == 200
 
@@ -199,7 +199,7 @@ def test_a_client_that_leaves_its_stream_frees_every_choice() -> None:
             pieces = service.run_choices(generations)
             await anext(pieces)
             await pieces.aclose()
-            while parts.driver.pool.has_work or parts.replicas["t0"].num_slots:
+            while parts.driver.scheduler.has_work or parts.replicas["t0"].num_slots:
                 await asyncio.sleep(0.005)
 
     run(scenario)

@@ -147,7 +147,7 @@ async def refused(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[int,
 
 
 def nothing_is_left(parts: Cell) -> bool:
-    return parts.driver.pool.num_live == 0
+    return parts.driver.scheduler.num_live == 0
 
 
 @pytest.mark.parametrize("streams", [False, True])

@@ -108,7 +108,7 @@ def test_headers_and_comments_come_before_the_first_token(
                 assert answer.headers["x-accel-buffering"] == "no"
                 lines = answer.aiter_lines()
                 await comments(lines, 2)
-                assert bool(parts.driver.pool.counters().num_waiting) is is_queued
+                assert bool(parts.driver.scheduler.counters().num_waiting) is is_queued
                 replica.may_go.set()
                 shown = text_of(events_of([line async for line in lines]))
             assert (await seated).status_code == 200
@@ -180,7 +180,7 @@ def test_what_is_found_without_waiting_is_a_status(body: dict[str, Any], status:
             answer = await client.post(PATH, json=body | {"stream": True})
             assert answer.status_code == status
             assert answer.headers["content-type"] == "application/json"
-            assert parts.driver.pool.num_live == 0
+            assert parts.driver.scheduler.num_live == 0
 
     run(scenario)
 
@@ -341,7 +341,7 @@ def test_who_leaves_before_the_first_token_is_worked_for_no_more() -> None:
             await counted(parts, num_waiting=0, num_running=1)
             async with client.stream("POST", PATH, json=completion(stream=True)) as answer:
                 await comments(answer.aiter_lines(), 1)
-                assert parts.driver.pool.counters().num_waiting == 1
+                assert parts.driver.scheduler.counters().num_waiting == 1
             await counted(parts, num_waiting=0, num_running=1)
             replica.may_go.set()
             assert (await seated).status_code == 200

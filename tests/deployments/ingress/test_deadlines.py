@@ -46,7 +46,7 @@ def test_the_pool_ends_a_request_whose_ingress_never_reads() -> None:
     assert driver.quotas.usage["key"].num_running == 1
     now = 2.0
     driver.decide()
-    assert not driver.pool.has_work
+    assert not driver.scheduler.has_work
     assert driver.quotas.usage["key"].num_running == 0
     flush = asyncio.run(outbox.take())
     assert flush is not None
@@ -65,7 +65,7 @@ def test_its_client_hears_the_same_as_from_the_ingress() -> None:
                 async for _ in client.generate(asked(0.2)):
                     pass
             assert status_of(refused.value).http == 408
-            assert not parts.driver.pool.has_work
+            assert not parts.driver.scheduler.has_work
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 

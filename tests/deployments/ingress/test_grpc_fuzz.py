@@ -151,5 +151,5 @@ def test_no_message_breaks_the_service(loop: _Loop, calls: Any, num_messages: in
 
 
 async def _settled(parts: Any) -> None:
-    while parts.driver.pool.has_work or parts.replicas["t0"].num_slots:
+    while parts.driver.scheduler.has_work or parts.replicas["t0"].num_slots:
         await asyncio.sleep(0.005)

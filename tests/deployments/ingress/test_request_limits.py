@@ -60,7 +60,7 @@ def test_a_request_beyond_its_time_is_given_up_and_leaves_nothing() -> None:
             answer = await client.post("/v1/completions", json=completion(max_tokens=500))
             assert answer.status_code == 408
             assert "not finished within 0.01 s" in answer.json()["error"]["message"]
-            while parts.driver.pool.counters().num_running or parts.replicas["t0"].num_slots:
+            while parts.driver.scheduler.counters().num_running or parts.replicas["t0"].num_slots:
                 await asyncio.sleep(0.005)
 
     run(scenario)

@@ -34,7 +34,7 @@ def test_news_that_is_merged_before_it_is_read_still_names_them() -> None:
     outbox = IngressOutbox()
     outbox.put(Delivery(told(0, 5, pinned="there")))
     outbox.put(Delivery(told(1, 6)))
-    flush = outbox.take_news()
+    flush = outbox.take_items()
     assert flush is not None
     assert [delivery.event for delivery in flush.deliveries] == [told(0, 5, 6, pinned="there")]
 

@@ -38,7 +38,7 @@ def test_the_page_tells_the_pools_totals(compat: MetricsCompat) -> None:
             assert 'specdec_num_requests_running{model_name="fake"} 0.0' in page.text
             assert page.headers["content-type"] == CONTENT_TYPE
             found = samples(page.text)
-            counters = parts.driver.pool.counters()
+            counters = parts.driver.scheduler.counters()
             prefixes = ["specdec_"] + (["vllm:"] if compat is MetricsCompat.VLLM else [])
             for prefix in prefixes:
                 for name, expected in (
@@ -121,7 +121,7 @@ def test_refusals_are_counted_by_reason() -> None:
             slow = asyncio.create_task(
                 client.post("/v1/completions", json=completion(max_tokens=400))
             )
-            while parts.driver.pool.counters().num_running == 0:
+            while parts.driver.scheduler.counters().num_running == 0:
                 await asyncio.sleep(0.001)
             assert (await client.post("/v1/completions", json=completion())).status_code == 429
             assert (await slow).status_code == 200

@@ -41,7 +41,7 @@ def test_answers_that_nobody_reads_are_made_and_kept_whole() -> None:
             heads = [list((await anext(events)).token_ids) for events in slow]
             quick = await rest_of(client.generate(request("quick", 9)))
             assert quick == continuation((9, 2, 3), NUM_TOKENS)
-            while parts.driver.pool.counters().num_running or parts.replicas["t0"].num_slots:
+            while parts.driver.scheduler.counters().num_running or parts.replicas["t0"].num_slots:
                 await asyncio.sleep(0.005)
             for number, (head, events) in enumerate(zip(heads, slow, strict=True)):
                 told = head + await rest_of(events)

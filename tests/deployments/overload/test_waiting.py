@@ -77,7 +77,7 @@ async def _tokens(service: GenerationService, request: Request) -> list[int]:
 
 async def counted(parts: Cell, *, num_waiting: int, num_running: int) -> None:
     while True:
-        counters = parts.driver.pool.counters()
+        counters = parts.driver.scheduler.counters()
         if (counters.num_waiting, counters.num_running) == (num_waiting, num_running):
             return
         await asyncio.sleep(0.005)

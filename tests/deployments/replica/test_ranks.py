@@ -105,7 +105,7 @@ def test_a_killed_rank_fails_the_replica_and_changes_no_token(
         async with cell(tiny_config(folder).pool_config()) as parts:
             parts.start_replica("t0", Role.TARGET, target)
             running = asyncio.create_task(answers(parts))
-            while parts.driver.pool.counters().num_sequence_rounds < 20:
+            while parts.driver.scheduler.counters().num_sequence_rounds < 20:
                 await asyncio.sleep(0.01)
             second.kill()
             parts.start_replica("t1", Role.TARGET, HostedTarget(other))

@@ -109,7 +109,7 @@ class Held(FakeReplica):
 
 
 def open_leases(parts: Cell) -> list[int]:
-    return list(parts.driver.pool._fleet["t0"].leases)
+    return list(parts.driver.scheduler._fleet["t0"].leases)
 
 
 @pytest.mark.parametrize("loss", ["fenced", "coordinator"])
@@ -158,7 +158,7 @@ def test_what_follows_a_free_is_read_while_a_lease_runs(monkeypatch: pytest.Monk
             leaving = asyncio.create_task(collect(client, request("b", 10)))
             await until(lambda: len(read) == 2)
             leaving.cancel()
-            await until(lambda: parts.driver.pool.num_live == 1)
+            await until(lambda: parts.driver.scheduler.num_live == 1)
             coming = asyncio.create_task(collect(client, request("c", 10)))
             await until(lambda: len(read) == 3)
             assert len(held.executed) == 1
@@ -190,7 +190,7 @@ def test_who_is_asked_to_leave_while_it_looks_for_its_first_coordinator(
 
             client = await parts.client()
             answer = asyncio.create_task(collect(client, request()))
-            await until(lambda: parts.driver.pool.num_live == 1)
+            await until(lambda: parts.driver.scheduler.num_live == 1)
             parts.resolve = slow  # type: ignore[method-assign]
             parts.start_replica("t0", Role.TARGET)
             leaving = asyncio.create_task(parts.loops["t0"].drain(30))

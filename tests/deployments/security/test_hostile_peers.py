@@ -42,7 +42,7 @@ async def undisturbed(num_tokens: int = 60) -> AsyncIterator[tuple[Cell, Endpoin
         await until(lambda: client.state is not None and client.state.num_targets == 1)
         long = request("somebody else", num_tokens)
         answer = asyncio.create_task(collect(client, long))
-        await until(lambda: parts.driver.pool.counters().num_running == 1)
+        await until(lambda: parts.driver.scheduler.counters().num_running == 1)
         assert parts.endpoint is not None
         yield parts, parts.endpoint
         assert await answer == expected(long)
@@ -50,7 +50,7 @@ async def undisturbed(num_tokens: int = 60) -> AsyncIterator[tuple[Cell, Endpoin
         assert await collect(client, again) == expected(again)
         await until(lambda: parts.driver.num_streams == 2)
         assert parts.driver.failure is None
-        assert parts.driver.pool.counters().num_running == 0
+        assert parts.driver.scheduler.counters().num_running == 0
         await until(lambda: parts.replicas["t0"].num_slots == 0)
 
 
@@ -373,7 +373,7 @@ def test_replayed_answers_are_dropped(spoil: Spoil) -> None:
             again.token_ids = pack_ids([7] * len(unpack_ids(right.token_ids)))
             for _ in range(3):
                 await call.write(pb.WorkUp(result=again))
-            await until(lambda: parts.driver.pool.counters().num_stale_results == 3)
+            await until(lambda: parts.driver.scheduler.counters().num_stale_results == 3)
             assert "guest" in parts.driver.replicas
 
     run(scenario)

@@ -124,13 +124,13 @@ class Paced(FakeReplica):
 
 def pace_pool(parts: Cell, clock: Clock, takes_s: float) -> None:
     """Every decision takes `takes_s` of `clock`."""
-    advance = parts.driver.pool.advance
+    advance = parts.driver.scheduler.advance
 
     def paced(now: float) -> object:
         clock.now += takes_s
         return advance(now)
 
-    parts.driver.pool.advance = paced  # type: ignore[method-assign,assignment]
+    parts.driver.scheduler.advance = paced  # type: ignore[method-assign,assignment]
 
 
 @pytest.mark.parametrize(

@@ -191,9 +191,9 @@ def test_a_later_attempt_ends_the_older_one(spans: Spans) -> None:
     driver = SchedulerDriver(Scheduler(PoolConfig(), epoch=1), epoch=1, spans=pool)
     ingress = driver.attach()
     driver.submit(ingress, request(), resume=False, trace=CLIENT)
-    older = driver.pool.sequence_id("a")
+    older = driver.scheduler.sequence_id("a")
     driver.submit(ingress, request(), resume=True, trace=CLIENT)
-    newer = driver.pool.sequence_id("a")
+    newer = driver.scheduler.sequence_id("a")
     assert len(spans.named("specdec.pool")) == 1
     assert older is not None
     assert newer is not None
