@@ -51,21 +51,21 @@ class WakeUp:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._news = asyncio.Event()
+        self._is_set = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_s = 0.0
 
     def set(self) -> None:
-        self._news.set()
+        self._is_set.set()
 
     def clear(self) -> None:
-        self._news.clear()
+        self._is_set.clear()
 
     async def wait(self, deadline: float | None) -> None:
         """Wait until the event is set, or until `deadline` on the clock at the latest."""
         if deadline is not None:
             self._ring_by(deadline)
-        await self._news.wait()
+        await self._is_set.wait()
 
     def _ring_by(self, deadline: float) -> None:
         """Set the alarm to `deadline`. An alarm that is due earlier is left as it is, although

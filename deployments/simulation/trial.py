@@ -294,7 +294,7 @@ class Trial:
     @property
     def _is_empty(self) -> bool:
         drivers = [coordinator.driver for coordinator in self.coordinators if coordinator.is_up]
-        return not any(d.pool.has_work or d.auditor.num_pending for d in drivers)
+        return not any(d.scheduler.has_work or d.auditor.num_pending for d in drivers)
 
     def _check_end(self) -> None:
         """(g) Check that nothing is left of any request, nor of older versions."""

@@ -16,7 +16,7 @@ RUN = (
     "coordinator/streams.py",
     "coordinator/request_table.py",
     "coordinator/driver.py",
-    "coordinator/audit_replays.py",
+    "coordinator/audit.py",
     "coordinator/service.py",
     "ingress/client_resume.py",
     "ingress/deadline.py",
