@@ -15,16 +15,19 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from benchmarks.paper.answer_book import AnswerBook
 from benchmarks.paper.decoding import decode
 from benchmarks.paper.recorded_draft import RecordedDraft
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
-from specdec_core.config import KPolicyName, NgramConfig
+from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.model import CachedModel
-from specdec_core.scheduler import proposals
+from specdec_core.speculation.drafter import Offer, Row
+from specdec_core.speculation.ngram import NgramDrafter
+from specdec_core.speculation.registry import DRAFTERS
 
 _RECORDING_BATCH = 32
 """Rows of the passes that record; exact numerics make any number right."""
@@ -146,26 +149,20 @@ def plain_engine(target: CachedModel, batch: int) -> Engine:
 
 @contextmanager
 def lookups_from(book: AnswerBook) -> Iterator[None]:
-    """Within it the pool's prompt lookup offers what the book says of each sequence."""
+    """Within it prompt lookup offers what the book says of each sequence."""
 
-    def index(ids: Sequence[int], config: NgramConfig) -> _RecordedLookup:
-        return _RecordedLookup(ids, book)
+    class RecordedDrafter(NgramDrafter):
+        def begin(self, row: Row) -> Any:
+            return book.number_of(row.ids)
 
-    with mock.patch.object(proposals, "NgramIndex", index):
+        def propose(self, rows: Sequence[Row], most: Sequence[int]) -> list[Offer]:
+            return [_recorded(book, row, count) for row, count in zip(rows, most, strict=True)]
+
+    with mock.patch.dict(DRAFTERS, {SpecMethod.NGRAM: RecordedDrafter}):
         yield
 
 
-class _RecordedLookup:
-    """Offers what the pool's NgramIndex would: so many tokens behind the sequence's ids."""
-
-    num_agreed = 0
-    """Nothing is told of how good they are."""
-
-    def __init__(self, ids: Sequence[int], book: AnswerBook) -> None:
-        self._ids = ids
-        self._book = book
-        self._number = book.number_of(ids)
-
-    def propose(self, num_tokens: int) -> tuple[int, ...]:
-        last = len(self._ids) + num_tokens - 1
-        return tuple(self._book.next_tokens(self._number, last, num_tokens))
+def _recorded(book: AnswerBook, row: Row, count: int) -> Offer:
+    """Return the recorded tokens after the row's IDs. Nothing says how good they are."""
+    number: Any = row.draft_state
+    return Offer(tuple(book.next_tokens(number, len(row.ids) + count - 1, count)))

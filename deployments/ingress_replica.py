@@ -207,7 +207,7 @@ def request_spans(config: ServiceConfig, tracing: Tracing) -> RequestSpans:
     """Return the spans of requests, with the attributes of the service."""
     attributes: dict[str, AttributeValue] = {
         names.ALGORITHM: "exspec",  # no other is served
-        names.SPEC_METHOD: config.method.value,
+        names.SPEC_METHOD: str(config.method),
         names.NUM_SPEC_TOKENS: config.max_draft_tokens,
     }
     return RequestSpans(tracing.tracer, model_name=config.model_name, attributes=attributes)

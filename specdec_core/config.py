@@ -58,20 +58,22 @@ class Numerics(StrEnum):
 
 
 class SpecMethod(StrEnum):
-    """Source of the proposals."""
+    """Methods of drafting that the engine's own rules name. Every local drafter adds the method of
+    its name (speculation.registry), so a method is a str."""
 
     DRAFT_MODEL = "draft_model"
     """A draft replica. N-gram proposals are used while none is available."""
     NGRAM = "ngram"
-    """Prompt lookup in the scheduler."""
+    """Prompt lookup, a local drafter."""
     HYBRID = "hybrid"
     """N-gram proposals first; the draft model if there is no match."""
     NONE = "none"
     """Decoding without speculation."""
 
-    @property
-    def uses_draft_model(self) -> bool:
-        return self in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID)
+
+def uses_draft_model(method: str) -> bool:
+    """Return whether a draft replica proposes under this method."""
+    return method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID)
 
 
 class KPolicyName(StrEnum):
@@ -135,8 +137,9 @@ class NgramConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationConfig:
-    method: SpecMethod | None = None
-    """None: the draft model if there is one, otherwise prompt lookup."""
+    method: str | None = None
+    """A SpecMethod or the name of a local drafter (speculation.registry). None: the draft model if
+    there is one, otherwise prompt lookup."""
     num_draft_tokens: int = FIXED_DRAFT_TOKENS
     """Maximum drafted tokens per sequence and round (K), 0 to 32. Callers that know the device use
     `default_draft_tokens`."""
@@ -173,7 +176,7 @@ class SpeculationConfig:
 
     @property
     def uses_draft_model(self) -> bool:
-        return self.method is not None and self.method.uses_draft_model
+        return self.method is not None and uses_draft_model(self.method)
 
     def settled(self, *, has_draft: bool) -> SpeculationConfig:
         """Return the configuration with a method, for an engine with or without a draft model."""

@@ -19,14 +19,15 @@ from specdec_core.config import (
     WINDOW_PER_ROW,
     KPolicyName,
     PoolConfig,
-    SpecMethod,
     SpeculationConfig,
     default_draft_tokens,
+    uses_draft_model,
 )
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, QueueFullError
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.model import CachedModel
 from specdec_core.request import FinishReason, Request, TokenEvent
+from specdec_core.speculation.registry import check_method
 
 if TYPE_CHECKING:
     from specdec_core.loading.loader import LoadConfig
@@ -178,6 +179,7 @@ class Engine:
                 raise RuntimeError(f"request {event.request_id} failed: {event.error}")
 
     def _check(self, request: Request) -> None:
+        check_method(request.spec_method)
         request.rules.compiled(self._grammars)
         told = request.emitted_token_ids + request.resume_token_ids
         ids = (*request.prompt_token_ids, *told)
@@ -206,7 +208,7 @@ def _default_config(target: ModelRunner, algorithm: AlgorithmName) -> PoolConfig
     return PoolConfig(max_group_size=rows, window=WINDOW_PER_ROW * rows, speculation=speculation)
 
 
-def _check_pair(target: CachedModel, draft: CachedModel | None, method: SpecMethod | None) -> None:
+def _check_pair(target: CachedModel, draft: CachedModel | None, method: str | None) -> None:
     if draft is None:
         return
     if draft.vocab_size != target.vocab_size:
@@ -214,5 +216,5 @@ def _check_pair(target: CachedModel, draft: CachedModel | None, method: SpecMeth
             f"draft and target must share a tokenizer: the draft has {draft.vocab_size} ids, "
             f"the target {target.vocab_size}"
         )
-    if method in (SpecMethod.NGRAM, SpecMethod.NONE):
+    if method is not None and not uses_draft_model(method):
         raise ModelNotSupportedError(f"a draft model was given, but method {method} never uses one")

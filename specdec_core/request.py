@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from specdec_core.choice_rules import SamplingRules
-from specdec_core.config import SpecMethod
 from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling_params import SamplingParams
@@ -57,9 +56,9 @@ class Request:
     """False: decode without speculation. The tokens are the same."""
     num_draft_tokens: int | None = None
     """Maximum drafted tokens per round, at least 0. None: the configured maximum."""
-    spec_method: SpecMethod | None = None
-    """Method of drafting for this request. None: the configured method. If no draft model is
-    available, prompt lookup replaces it."""
+    spec_method: str | None = None
+    """Method of drafting for this request: a SpecMethod or the name of a local drafter. None: the
+    configured method. If no draft model is available, prompt lookup replaces it."""
     priority: int = 0
     """Lower is served first, among requests of the same client."""
     client: str = ""

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from specdec_core.scheduler import proposals
-from specdec_core.speculation.ngram import NgramIndex
+from specdec_core.config import SpecMethod
+from specdec_core.speculation.drafter import Row
+from specdec_core.speculation.ngram import NgramDrafter, NgramIndex
+from specdec_core.speculation.registry import DRAFTERS
 
 UNKNOWN = -1
 """Number of a sequence that no script has."""
@@ -64,7 +66,7 @@ def random_texts(count: int, length: int, vocab_size: int, seed: int = 0) -> lis
 def lookups_from(script: AnswerScript) -> Iterator[None]:
     """Within it, each prompt lookup searches as usual and then proposes what `script` says."""
 
-    class ScriptedLookup(NgramIndex):
+    class ScriptedIndex(NgramIndex):
         __slots__ = ("_number",)
 
         def __init__(self, ids: Sequence[int], config: Any) -> None:
@@ -77,7 +79,11 @@ def lookups_from(script: AnswerScript) -> Iterator[None]:
             last = len(self._ids) + num_tokens - 1
             return tuple(script.following(self._number, last, num_tokens))
 
-    with mock.patch.object(proposals, "NgramIndex", ScriptedLookup):
+    class ScriptedDrafter(NgramDrafter):
+        def begin(self, row: Row) -> NgramIndex:
+            return ScriptedIndex(row.ids, self.lengths)
+
+    with mock.patch.dict(DRAFTERS, {SpecMethod.NGRAM: ScriptedDrafter}):
         yield
 
 

@@ -22,7 +22,7 @@ SCRIPT = "script"
 
 PARTS: dict[str, tuple[str, ...]] = {
     "scheduling": ("specdec_core.scheduler.scheduler:Scheduler.advance",),
-    "n-gram lookup": ("specdec_core.scheduler.proposals:Proposer._look_up",),
+    "n-gram lookup": ("specdec_core.speculation.ngram:NgramDrafter.propose",),
     "settling": ("specdec_core.scheduler.scheduler:Scheduler.on_result",),
     "replica": (
         "specdec_core.worker.replica:Replica.execute",

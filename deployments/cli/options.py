@@ -13,7 +13,8 @@ from typing import Annotated
 
 import typer
 
-from specdec_core.config import DType, KPolicyName, OverlapMode, SpecMethod
+from specdec_core.config import DType, KPolicyName, OverlapMode
+from specdec_core.speculation.registry import spec_methods
 
 DEMO_MODEL = "smollm2-135m"
 
@@ -121,8 +122,12 @@ Seed = Annotated[int, _sampling(help="Of every line that names none itself.")]
 IgnoreEos = Annotated[bool, _sampling("--ignore-eos", help="Go on behind the model's end ids.")]
 
 SpecMethodName = Annotated[
-    SpecMethod | None,
-    _speculation(help="Who drafts [draft_model with --spec-model, else ngram: prompt lookup]."),
+    str | None,
+    _speculation(
+        metavar=f"[{'|'.join(spec_methods())}]",
+        callback=one_of(*spec_methods()),
+        help="Who drafts [draft_model with --spec-model, else ngram: prompt lookup].",
+    ),
 ]
 SpecModel = Annotated[
     str | None,

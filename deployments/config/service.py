@@ -37,10 +37,11 @@ from specdec_core.config import (
     NgramConfig,
     Numerics,
     PoolConfig,
-    SpecMethod,
     SpeculationConfig,
     default_draft_tokens,
+    uses_draft_model,
 )
+from specdec_core.speculation.registry import spec_methods
 
 ENV_PREFIX = "SPECDEC_"
 RESUME_TIMEOUT_S = 60.0
@@ -121,9 +122,12 @@ class ServiceConfig(
     """Format of reasoning, by vLLM's name. `auto`: chosen by the model's files. `none`: reasoning
     stays in the content."""
 
-    spec_method: SpecMethod | None = None
-    """None: draft_model if `spec_model` is set, otherwise ngram. With `draft_replicas`, the demo's
-    draft."""
+    spec_method: str | None = None
+    """`draft_model`, `hybrid`, `none`, or the name of a local drafter, such as `ngram`.
+
+    None: draft_model if `spec_model` is set, otherwise ngram. With `draft_replicas`, the demo's
+    draft.
+    """
     spec_model: str | None = None
     """Draft model. None: the draft that ships for a demo model, if the method needs one."""
     spec_tokens: int | None = None
@@ -252,6 +256,14 @@ class ServiceConfig(
         assert field.field_name is not None, "it checks two fields of this model"
         return check_parser(field.field_name, name)
 
+    @field_validator("spec_method")
+    @classmethod
+    def _check_spec_method(cls, name: str | None) -> str | None:
+        if name is not None and name not in spec_methods():
+            *others, last = map(repr, spec_methods())
+            raise ValueError(f"Input should be {', '.join(others)} or {last}")
+        return name
+
     @model_validator(mode="after")
     def _check(self) -> ServiceConfig:
         if self.topology is Topology.COLOCATED:
@@ -259,9 +271,9 @@ class ServiceConfig(
                 "topology=colocated is not supported by serve yet: use topology=separate, "
                 "or `specdec generate`, which runs draft and target in one process"
             )
-        if self.method.uses_draft_model and not self.draft:
+        if uses_draft_model(self.method) and not self.draft:
             raise ValueError(f"spec_method={self.method} needs spec_model")
-        if self.spec_model and not self.method.uses_draft_model:
+        if self.spec_model and not uses_draft_model(self.method):
             raise ValueError(f"spec_model is given, but spec_method={self.method} uses none")
         self.pool_config()
         if self.api_key_file is not None:
@@ -269,7 +281,7 @@ class ServiceConfig(
         return self
 
     @property
-    def method(self) -> SpecMethod:
+    def method(self) -> str:
         return self._drafting.method
 
     @property

@@ -12,10 +12,10 @@ from specdec_core.config import (
     NgramConfig,
     OverlapMode,
     PoolConfig,
-    SpecMethod,
     SpeculationConfig,
 )
 from specdec_core.errors import InvalidRequestError
+from specdec_core.speculation.registry import spec_methods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +24,10 @@ class SpeculationOptions:
 
     PANEL: ClassVar[str] = "Speculation"
 
-    spec_method: SpecMethod | None = flag(
-        None, "Who drafts [draft_model with --spec-model, else ngram: prompt lookup]."
+    spec_method: str | None = flag(
+        None,
+        "Who drafts [draft_model with --spec-model, else ngram: prompt lookup].",
+        choices=spec_methods(),
     )
     spec_model: str | None = flag(
         None, "Draft model; may be the target itself.", metavar="PATH_OR_ID"
@@ -64,7 +66,7 @@ class SpeculationOptions:
 
     def scheduler_config(
         self,
-        method: SpecMethod,
+        method: str,
         num_draft_tokens: int,
         *,
         rows: int,

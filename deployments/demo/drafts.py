@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from specdec_core.config import SpecMethod
+from specdec_core.config import SpecMethod, uses_draft_model
 
 DATA = Path(__file__).parent / "draft_weights"
 """One compact folder for every draft that is shipped."""
@@ -25,7 +25,7 @@ class DemoDraft:
     """Name of its demo model."""
     licence: str
     summary: str
-    method: SpecMethod
+    method: str
     """Method that uses this draft if a draft is requested and no method is set."""
 
     @property
@@ -72,13 +72,13 @@ def shipped_drafts(target: str) -> list[DemoDraft]:
 class Drafting(NamedTuple):
     """The method and the model that propose tokens."""
 
-    method: SpecMethod
+    method: str
     draft: str | None
     """Draft model; None for the methods that need none."""
 
 
 def choose_drafting(
-    target: str, method: SpecMethod | None, draft: str | None, *, wants_draft: bool = False
+    target: str, method: str | None, draft: str | None, *, wants_draft: bool = False
 ) -> Drafting:
     """Return the drafting that was requested. The default is prompt lookup.
 
@@ -88,7 +88,7 @@ def choose_drafting(
     if draft is not None:
         return Drafting(method or SpecMethod.DRAFT_MODEL, draft)
     shipped = shipped_drafts(target)
-    uses_draft = wants_draft if method is None else method.uses_draft_model
+    uses_draft = wants_draft if method is None else uses_draft_model(method)
     if not shipped or not uses_draft:
         return Drafting(method or SpecMethod.NGRAM, None)
     return Drafting(method or shipped[0].method, shipped[0].name)

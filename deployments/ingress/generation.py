@@ -46,11 +46,11 @@ from deployments.observability.tracing.requests import RequestSpans, observed
 from deployments.text.chat_template import ChatOptions
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.tokenizer import TextModel
-from specdec_core.config import SpecMethod, SpeculationConfig
+from specdec_core.config import SpeculationConfig
 from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.speculation.limits import draft_limit, draft_method
+from specdec_core.speculation.registry import draft_limit, draft_method, spec_methods
 
 _CHARS_PER_ID = 4
 """Cost of decoding one token ID, expressed in characters to tokenize."""
@@ -364,19 +364,18 @@ class GenerationService:
             name = "speculative.num_speculative_tokens"
             check_range(name, num_draft_tokens, 0, limit, wording)
 
-    def _checked_method(self, name: str | None) -> SpecMethod | None:
+    def _checked_method(self, name: str | None) -> str | None:
         """Return the method called `name`. Raises InvalidRequestError if this server cannot use
         it."""
         if name is None:
             return None
-        has_draft = self._speculation.uses_draft_model
-        known = [method for method in SpecMethod if has_draft or not method.uses_draft_model]
+        known = spec_methods(has_draft_model=self._speculation.uses_draft_model)
         if name not in known:
             raise InvalidRequestError(
                 f"speculative.method must be one of {', '.join(known)} here, got {name[:40]!r}",
                 param="speculative.method",
             )
-        return SpecMethod(name)
+        return name
 
     def _check_room(self, prompt_len: int, ask: GenerationRequest) -> None:
         if prompt_len >= self.max_model_len:

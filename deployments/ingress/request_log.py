@@ -50,10 +50,10 @@ class RequestRecord:
     200."""
     began_s: float = field(default_factory=time.perf_counter)
     _generations: Sequence[Generation] = ()
-    _method: SpecMethod = SpecMethod.NONE
+    _method: str = SpecMethod.NONE
     _watches: list[tuple[Generation, RequestWatch]] = field(default_factory=list)
 
-    def begin(self, generations: Sequence[Generation], method: SpecMethod) -> None:
+    def begin(self, generations: Sequence[Generation], method: str) -> None:
         """Note that the request was checked. `method` is the drafting method that it may use."""
         self._generations, self._method = generations, method
 
@@ -115,7 +115,7 @@ class RequestRecord:
         num_drafted = sum(each.num_drafted for each in stats)
         num_accepted = sum(each.num_accepted for each in stats)
         values: Values = {
-            "drafter": (self._method if num_drafted else SpecMethod.NONE).value,
+            "drafter": str(self._method if num_drafted else SpecMethod.NONE),
             "drafted_tokens": num_drafted,
             "accepted_tokens": num_accepted,
         }

@@ -18,6 +18,7 @@ from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.speculation.registry import DRAFTERS
 
 VOCAB_SIZE = 13
 _VOCABULARY = range(VOCAB_SIZE)
@@ -36,7 +37,7 @@ FIRST_FINGERPRINT = "bits-1"
 _METHODS = (
     *[SpecMethod.DRAFT_MODEL] * 5,
     *[SpecMethod.HYBRID] * 2,
-    SpecMethod.NGRAM,
+    *DRAFTERS,
     SpecMethod.NONE,
 )
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, get_args, get_origin
 from deployments.errors import Failure, FailureKind
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import generation_pb2 as public_pb
-from specdec_core.config import SpecMethod
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SAMPLING_FIELDS, SamplingField, SamplingParams
+from specdec_core.speculation.registry import check_method
 
 FINISH_REASONS = {
     FinishReason.STOP: public_pb.FINISH_REASON_STOP,
@@ -192,6 +192,7 @@ def drafting_from_pb(message: public_pb.Speculative) -> tuple[int | None, str | 
 def submit_from_pb(message: pb.Submit) -> Request:
     """Return the request. Raises InvalidRequestError for values that no request may have."""
     num_draft_tokens, method = drafting_from_pb(message.speculative)
+    check_method(method)
     return Request(
         request_id=message.request_id,
         prompt_token_ids=unpack_ids(message.prompt_token_ids),
@@ -201,7 +202,7 @@ def submit_from_pb(message: pb.Submit) -> Request:
         resume_token_ids=unpack_ids(message.resume_token_ids),
         speculation_enabled=message.speculative.enabled,
         num_draft_tokens=num_draft_tokens,
-        spec_method=None if method is None else SpecMethod(method),
+        spec_method=method,
         priority=message.priority,
         pinned_fingerprint=message.pinned_fingerprint,
         client=message.client,

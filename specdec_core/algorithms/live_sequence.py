@@ -6,15 +6,15 @@ from collections import deque
 from dataclasses import InitVar, dataclass, field
 
 from specdec_core.choice_rules import SamplingRules
-from specdec_core.config import KPolicyName, NgramConfig, SpeculationConfig
+from specdec_core.config import SpeculationConfig
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent, cut_at_stop
 from specdec_core.sampling.sampler import NO_CHOICE
 from specdec_core.sampling.token_logprobs import PromptShare
+from specdec_core.speculation.drafter import Drafter
 from specdec_core.speculation.k_policy import AcceptanceHistory
-from specdec_core.speculation.limits import draft_limit
-from specdec_core.speculation.ngram import NgramIndex
+from specdec_core.speculation.registry import draft_limit
 from specdec_core.worker.verification import Verdict
 
 
@@ -30,7 +30,11 @@ class LiveSequence:
     rules: SamplingRules = field(init=False)
     ids: list[int] = field(init=False)
     history: AcceptanceHistory = field(default_factory=AcceptanceHistory)
-    ngram: NgramIndex | None = None
+    sequence_id: int = 0
+    drafter: Drafter | None = None
+    """Local drafter that has begun with it. The sequence is its Row."""
+    draft_state: object = None
+    """See drafter.Row."""
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """Log-probabilities of the prompt, until the event of the first token reports them."""
     finish_reason: FinishReason | None = None
@@ -42,6 +46,11 @@ class LiveSequence:
     @property
     def num_emitted(self) -> int:
         return len(self.ids) - len(self.request.prompt_token_ids)
+
+    @property
+    def slot(self) -> int | None:
+        """None: drafters read no KV cache here (see drafter.Row)."""
+        return None
 
     @property
     def budget(self) -> int:
@@ -60,16 +69,6 @@ class LiveSequence:
         """Return K of the next round. It depends on this row alone, not on the other rows of the
         batch."""
         return max(min(draft_limit(config, self.request), self.budget - 1), 0)
-
-    def look_up(self, num_tokens: int, config: SpeculationConfig) -> tuple[int, ...]:
-        """Return an n-gram proposal."""
-        if num_tokens == 0:
-            return ()
-        if self.ngram is None:
-            # Under every K policy, all matches are verified.
-            lookup = config.ngram or NgramConfig.suiting(KPolicyName.FIXED)
-            self.ngram = NgramIndex(self.ids, lookup)
-        return self.ngram.propose(num_tokens)
 
     def commit(self, num_drafted: int, verdict: Verdict) -> TokenEvent:
         """Append the tokens of a round, up to the first stop ID or the budget."""
@@ -127,6 +126,7 @@ class RequestQueue:
         self._max_live_tokens = max_live_tokens
         self._waiting: deque[LiveSequence] = deque()
         self._ended: list[TokenEvent] = []
+        self._num_added = 0
 
     @property
     def has_work(self) -> bool:
@@ -134,7 +134,8 @@ class RequestQueue:
 
     def add(self, request: Request, now: float) -> None:
         """Queue a request. If its emitted tokens already end it, it ends immediately."""
-        sequence = LiveSequence(request, now, self._grammars)
+        sequence = LiveSequence(request, now, self._grammars, sequence_id=self._num_added)
+        self._num_added += 1
         emitted, stop_ids = request.emitted_token_ids, request.stop_ids
         tokens, reason = cut_at_stop(emitted, stop_ids, request.params.max_tokens)
         if reason is None:
@@ -162,6 +163,9 @@ class RequestQueue:
             self.admitted.append(sequence)
 
     def drop_finished(self) -> None:
+        for sequence in self.admitted:
+            if sequence.finish_reason and sequence.drafter:
+                sequence.drafter.end(sequence)
         self.admitted = [sequence for sequence in self.admitted if not sequence.finish_reason]
 
     def take_ended(self) -> list[TokenEvent]:

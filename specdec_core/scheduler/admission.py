@@ -151,6 +151,7 @@ class AdmissionQueue:
             self._outbox.free(place.replica_id, sequence.sequence_id)
             self._fleet[place.replica_id].remove(sequence)
         self._undrafted.pop(sequence.sequence_id, None)
+        self._proposer.end(sequence)
 
     def evacuate(self, replica: ReplicaState) -> None:
         """Move all sequences away from a replica that has lost everything. Nothing is freed."""

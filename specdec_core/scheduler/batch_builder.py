@@ -175,7 +175,9 @@ class BatchBuilder:
     def _update_ready_queues(self) -> None:
         """Plan every changed sequence again, on each replica where it has a slot."""
         while self._fleet.changed:  # planning may change more sequences
-            for sequence in self._fleet.take_changed():
+            changed = self._fleet.take_changed()
+            self._proposer.begin_rounds(changed, self._records)
+            for sequence in changed:
                 if sequence.target is not None:
                     self._note_on_target(sequence, sequence.target)
                 if sequence.draft is not None:
@@ -189,7 +191,7 @@ class BatchBuilder:
         if place.row is not None or (sequence.draft is not None and sequence.is_drafting):
             ready_queue.put_out(sequence.sequence_id, place.replica_id)
             return
-        proposal = self._proposer.proposal(sequence, len(replica.sequences))
+        proposal = self._proposer.proposal(sequence)
         if proposal is not None:
             chunk = self._config.prefill_chunk
             if len(replica.sequences) == 1 and sequence.is_only_read:
@@ -217,11 +219,10 @@ class BatchBuilder:
         if room <= 0:
             self._placement.leave(sequence, Role.DRAFT)
             return None
-        num_live = len(self._records[sequence.target.replica_id].sequences)
         chunk = self._config.prefill_chunk
         is_free = sequence.target.row is None
-        if is_free and self._proposer.next_role(sequence, num_live) is _DRAFT:
-            wanted = self._proposer.begin_round(sequence, num_live).num_draft_tokens
+        if is_free and self._proposer.next_role(sequence) is _DRAFT:
+            wanted = self._proposer.num_draft_tokens(sequence)
             return plan_drafting(sequence, place, min(wanted, room), chunk)
         if self._proposer.needs_side_lease(sequence):
             return plan_drafting(sequence, place, 0, chunk)

@@ -13,6 +13,7 @@ from specdec_core.messages import (
 from specdec_core.request import ErrorKind, FinishReason, cut_at_stop
 from specdec_core.scheduler.admission import AdmissionQueue
 from specdec_core.scheduler.live_requests import LiveRequests
+from specdec_core.scheduler.proposals import Proposer, num_agreed
 from specdec_core.scheduler.replicas import ReplicaState
 from specdec_core.scheduler.sequence import KVReservation, Round, Sequence
 from specdec_core.scheduler.stats import SchedulerStats
@@ -29,15 +30,24 @@ class ResultHandler:
         self,
         registry: LiveRequests,
         placement: AdmissionQueue,
+        proposer: Proposer,
         tally: SchedulerStats,
         k_policy: KPolicy,
     ) -> None:
         self._k_policy = k_policy
+        self._proposer = proposer
         self._registry = registry
         self._placement = placement
         self._tally = tally
 
     def settle(
+        self, replica: ReplicaState, lease: GroupLease, result: GroupResult, now: float
+    ) -> None:
+        learners = self._proposer.learners(lease, replica.sequences)
+        self._merge(replica, lease, result, now)
+        self._proposer.learn(learners, result)
+
+    def _merge(
         self, replica: ReplicaState, lease: GroupLease, result: GroupResult, now: float
     ) -> None:
         answers = {answer.sequence_id: answer for answer in result.rows}
@@ -142,7 +152,8 @@ class ResultHandler:
                 return
             num_drafted = num_accepted = 0  # nobody drafted them
         sequence.history.record(num_drafted, num_accepted)
-        if current.found or current.is_drafted:
+        local = current.local
+        if current.is_drafted or (local is not None and local.tokens):
             self._learn(sequence, current, row, answer)
         if not sequence.is_background:
             cause = _NO_DRAFT if current.proposal is None else current.cause
@@ -166,11 +177,11 @@ class ResultHandler:
     def _learn(self, sequence: Sequence, current: Round, row: LeaseRow, answer: RowResult) -> None:
         """Report drafted and chosen tokens to the K policy.
 
-        The tokens that prompt lookup found are compared even if they were not proposed.
+        The tokens of a local drafter are compared even if they were not proposed.
         """
-        history, learn = sequence.history, self._k_policy.learn
-        if current.found:
-            learn(history, DraftSource.LOOKUP, current.found, answer.tokens, current.num_agreed)
+        history, learn, local = sequence.history, self._k_policy.learn, current.local
+        if local and local.tokens:
+            learn(history, DraftSource.LOOKUP, local.tokens, answer.tokens, num_agreed(local))
         if current.is_drafted and row.proposal:
             learn(history, DraftSource.MODEL, row.proposal, answer.tokens)
 

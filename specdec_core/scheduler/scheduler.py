@@ -54,7 +54,7 @@ class Scheduler:
         self._timeouts = Timeouts(self._registry)
         self._retry_hint = RetryHint()
         self._settlement = ResultHandler(
-            self._registry, self._placement, self._tally, self._k_policy
+            self._registry, self._placement, proposer, self._tally, self._k_policy
         )
         self._dispatcher = BatchBuilder(
             config,

@@ -11,11 +11,12 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import EMPTY_HASH, LeaseRow, Role, hashes_behind
 from specdec_core.request import FinishReason, Request, RequestStats
+from specdec_core.speculation.drafter import Drafter, Offer
 from specdec_core.speculation.k_policy import AcceptanceHistory, DraftLengthReason
-from specdec_core.speculation.ngram import NgramIndex
 
 PRIORITY_STEP_S = 30.0
 """Seconds of earlier or later arrival that one step of priority is worth. The credit is fixed, so a
@@ -75,16 +76,16 @@ class Round:
     """The way to get the next token, decided once per committed length."""
 
     committed_len: int
-    num_draft_tokens: int
-    """K of this round; 0 decodes without speculation."""
-    proposal: tuple[int, ...] | None
+    limit: int
+    """Maximum drafted tokens of this round."""
+    proposal: tuple[int, ...] | None = None
     """Proposed tokens; None if the draft model has not answered."""
-    found: tuple[int, ...] = ()
-    """Tokens that prompt lookup offered, whether or not they were proposed."""
+    num_draft_tokens: int = 0
+    """K of this round; 0 decodes without speculation."""
+    local: Offer | None = None
+    """Offer of the local drafter, whether or not it was proposed; None if it was not asked."""
     is_drafted: bool = False
     """Whether the proposal is the draft model's."""
-    num_agreed: int = 0
-    """Number of tokens before `found` that equal those before the place it was copied from."""
     cause: DraftLengthReason = DraftLengthReason.OFF
     """Reason for K, which holds unless the draft model is passed over."""
 
@@ -92,13 +93,19 @@ class Round:
 class Drafting(NamedTuple):
     """Drafting settings that result from a request and the configuration."""
 
-    looks_up: bool
-    """Whether prompt lookup comes first."""
-    asks_model: bool
+    local: Drafter | None
+    """Local drafter that comes first."""
+    stand_in: Drafter | None
+    """Local drafter that replaces a missing draft replica; None if no draft replica is asked."""
     max_tokens: int
     """Maximum drafted tokens of one round; 0 decodes without speculation."""
     cause: DraftLengthReason
     """Reason for a K of 0 that the policy is not asked about."""
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether a draft replica proposes."""
+        return self.stand_in is not None
 
 
 @dataclass(eq=False, slots=True)
@@ -127,7 +134,10 @@ class Sequence:
     target: KVReservation | None = None
     draft: KVReservation | None = None
     round: Round | None = None
-    ngram: NgramIndex | None = None
+    drafter: Drafter | None = None
+    """Local drafter that has begun with it. The sequence is its Row."""
+    draft_state: object = None
+    """See drafter.Row."""
     ready_since: float = 0.0
     """Time at which the sequence was last given back, or admitted."""
     admitted_at: float | None = None
@@ -169,6 +179,15 @@ class Sequence:
     @property
     def num_emitted(self) -> int:
         return len(self.ids) - self.num_prompt
+
+    @property
+    def rules(self) -> SamplingRules:
+        return self.request.rules
+
+    @property
+    def slot(self) -> int | None:
+        """None: the KV slot is in a replica (see drafter.Row)."""
+        return None
 
     @property
     def is_only_read(self) -> bool:

@@ -12,13 +12,14 @@ import heapq
 from collections.abc import Sequence
 
 from specdec_core.config import PoolConfig
+from specdec_core.scheduler.proposals import num_agreed
 from specdec_core.scheduler.rows import ScheduledRow, rank_of
 from specdec_core.speculation.k_policy import (
     AcceptanceHistory,
     DraftLengthReason,
     DraftSource,
     KPolicy,
-    Offer,
+    OfferedRow,
 )
 
 
@@ -67,15 +68,15 @@ def keep_worthwhile(
     return [_cut(plan, next(lengths)) if plan.num_choices else plan for plan in plans]
 
 
-def _offer(plan: ScheduledRow) -> Offer:
+def _offer(plan: ScheduledRow) -> OfferedRow:
     sequence = plan.sequence
     is_drafted = sequence.round is not None and sequence.round.is_drafted
-    return Offer(
+    return OfferedRow(
         sequence.history,
         DraftSource.MODEL if is_drafted else DraftSource.LOOKUP,
         len(plan.proposal),
         sequence.max_len - len(sequence.ids),
-        0 if is_drafted or sequence.round is None else sequence.round.num_agreed,
+        0 if is_drafted or sequence.round is None else num_agreed(sequence.round.local),
     )
 
 

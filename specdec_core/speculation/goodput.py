@@ -23,7 +23,7 @@ from specdec_core.speculation.k_policy import (
     AcceptanceHistory,
     DraftLengthReason,
     DraftSource,
-    Offer,
+    OfferedRow,
 )
 from specdec_core.speculation.ngram_backoff import FEW, NgramBackoff
 from specdec_core.speculation.pass_prices import PassPrices
@@ -174,7 +174,7 @@ class GoodputPolicy:
         self.cause = DraftLengthReason.GOODPUT
         crowd = DraftLoad(num_live, self.max_group_size, targets_per_draft)
         if drafter is DraftSource.LOOKUP:
-            found = Offer(history, drafter, limit, num_agreed=num_agreed)
+            found = OfferedRow(history, drafter, limit, num_agreed=num_agreed)
             return 0 if self._is_outdone(found, crowd) else limit
         if not self._knows_costs:
             self.cause = DraftLengthReason.PROBE
@@ -189,7 +189,7 @@ class GoodputPolicy:
             return min(1, limit)
         return self._num_steps(history, plan)
 
-    def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
+    def num_checked(self, offers: Sequence[OfferedRow], tile_rows: int) -> list[int]:
         self.verify.tile_rows = tile_rows
         lengths = [0] * len(offers)
         runs = self._open_runs(offers)
@@ -245,7 +245,7 @@ class GoodputPolicy:
         self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
         self.last_steps, self._steps_since = self._steps_since, 0
 
-    def _open_runs(self, offers: Sequence[Offer]) -> list[DraftedRow]:
+    def _open_runs(self, offers: Sequence[OfferedRow]) -> list[DraftedRow]:
         """Return the drafted tokens of each row that may be left out."""
         return [
             DraftedRow(row, self._chances(offer), offer.num_left)
@@ -253,14 +253,14 @@ class GoodputPolicy:
             if offer.num_drafted
         ]
 
-    def _chances(self, offer: Offer) -> Sequence[float]:
+    def _chances(self, offer: OfferedRow) -> Sequence[float]:
         """Return, for each drafted token, the chance that it and all before it are accepted."""
         history, count = offer.history, offer.num_drafted
         if offer.num_agreed:
             return self.copied.of_run(history, offer.num_agreed, count)
         return chances_in_a_row(self._rate(history, offer.drafter), count)
 
-    def _num_kept(self, offers: Sequence[Offer], chances: Sequence[float]) -> int:
+    def _num_kept(self, offers: Sequence[OfferedRow], chances: Sequence[float]) -> int:
         if self._is_trial(offers):
             self._num_in_vain = 0
             return len(chances)
@@ -279,13 +279,13 @@ class GoodputPolicy:
             self._num_in_vain = 0 if chosen.num_kept else self._num_in_vain + 1
         return chosen.num_kept
 
-    def _is_trial(self, offers: Sequence[Offer]) -> bool:
+    def _is_trial(self, offers: Sequence[OfferedRow]) -> bool:
         """Return whether a draft model was asked only to see how good it is."""
         by_model = [offer.num_drafted for offer in offers if offer.drafter is DraftSource.MODEL]
         is_short = max(by_model, default=0) == 1
         return is_short and self._knows_costs and self._plan(self._crowd, 1).steps == 0
 
-    def _drafting_s(self, offers: Sequence[Offer]) -> float:
+    def _drafting_s(self, offers: Sequence[OfferedRow]) -> float:
         by_model = [offer.num_drafted for offer in offers if offer.drafter is DraftSource.MODEL]
         if not any(by_model) or not self._knows_costs:
             return 0.0
@@ -299,7 +299,7 @@ class GoodputPolicy:
         price = self.draft.line.sequence_s * plan.tokens_per_second
         return num_worthwhile(self._rate(history, DraftSource.MODEL), price, plan.steps)
 
-    def _is_outdone(self, found: Offer, crowd: DraftLoad) -> bool:
+    def _is_outdone(self, found: OfferedRow, crowd: DraftLoad) -> bool:
         """Return whether the draft model is expected to bring more than prompt lookup has found."""
         if not (self._has_draft or self.beliefs[DraftSource.MODEL].seen.num_trials):
             return False
@@ -395,5 +395,5 @@ def _most(plans: Sequence[DraftPlan]) -> DraftPlan:
     return max(plans, key=attrgetter("tokens_per_second"))
 
 
-def _is_found(offer: Offer) -> bool:
+def _is_found(offer: OfferedRow) -> bool:
     return offer.num_drafted > 0 and offer.drafter is DraftSource.LOOKUP

@@ -133,7 +133,7 @@ class AcceptanceHistory:
             self.steps.append(_step(num_drafted, num_accepted))
 
 
-class Offer(NamedTuple):
+class OfferedRow(NamedTuple):
     """The drafted tokens that one row of a new group offers for checking."""
 
     history: AcceptanceHistory
@@ -198,12 +198,12 @@ class KPolicy(Protocol):
         """Return K for the next round, at most `limit`.
 
         `num_live` sequences share the sequence's target. `targets_per_draft` targets share each
-        draft replica. `num_agreed`: see Offer. The scheduler lowers K further if a replica has no
-        room.
+        draft replica. `num_agreed`: see OfferedRow. The scheduler lowers K further if a replica
+        has no room.
         """
         ...
 
-    def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
+    def num_checked(self, offers: Sequence[OfferedRow], tile_rows: int) -> list[int]:
         """Return how many drafted tokens of each row the group's pass checks, from their beginning.
 
         Called for groups with drafted tokens. `tile_rows`: see ReplicaInfo.
@@ -257,7 +257,7 @@ class _Heedless:
     def welcome(self, info: ReplicaInfo) -> None:
         pass
 
-    def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
+    def num_checked(self, offers: Sequence[OfferedRow], tile_rows: int) -> list[int]:
         return [offer.num_drafted for offer in offers]
 
     def learn(

@@ -17,7 +17,7 @@ from specdec_core.speculation.k_policy import (
     DraftLengthReason,
     DraftSource,
     KPolicy,
-    Offer,
+    OfferedRow,
 )
 
 Record = dict[str, Any]
@@ -78,7 +78,7 @@ class TracedK:
         self._write({**record, **asked, "decided": k})
         return k
 
-    def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
+    def num_checked(self, offers: Sequence[OfferedRow], tile_rows: int) -> list[int]:
         told = [(_rates(o.history), o.drafter.value, *o[2:]) for o in offers]
         lengths = self._policy.num_checked(offers, tile_rows)
         record = {"event": "check", "offers": told, "tile_rows": tile_rows, "decided": lengths}
@@ -130,7 +130,7 @@ def replay(records: Iterable[Record], policy: KPolicy) -> Iterator[Decision]:
                 yield Decision(record, k)
             case "check":
                 offers = [
-                    Offer(_history(rates), DraftSource(drafter), *rest)
+                    OfferedRow(_history(rates), DraftSource(drafter), *rest)
                     for rates, drafter, *rest in record["offers"]
                 ]
                 yield Decision(record, policy.num_checked(offers, record["tile_rows"]))

@@ -3,8 +3,7 @@
 Each sequence has one index, in arrays like those of an LZ77 coder. A table of hashes stores where
 the last lookup_min-gram of each hash ends. Every such place is linked to the one before it. A
 committed token costs one write, and a proposal walks a bounded chain. A token takes 8 to 17 bytes;
-in a dictionary it takes 120. No torch, because the scheduler makes these proposals itself.
-"""
+in a dictionary it takes 120."""
 
 from __future__ import annotations
 
@@ -12,7 +11,8 @@ from array import array
 from collections.abc import Sequence
 from functools import cache
 
-from specdec_core.config import NgramConfig
+from specdec_core.config import NgramConfig, SpecMethod, SpeculationConfig
+from specdec_core.speculation.drafter import NO_OFFER, Drafter, Offer, Row
 
 _NONE = 0
 """Stands for "no prefix", in place of a prefix length."""
@@ -30,6 +30,39 @@ repetitive text."""
 _MAX_STEPS = 4 * _MAX_CHAIN
 """Maximum number of chain entries, including those that have only the hash in common. There is
 about one of these for each occurrence at most."""
+
+
+class NgramDrafter(Drafter):
+    """Prompt lookup as a Drafter.
+
+    The kind of a copied token is the length of the match before it. It grows by one with each
+    copied token.
+    """
+
+    name = SpecMethod.NGRAM.value
+
+    def __init__(self, config: SpeculationConfig) -> None:
+        self.lengths = config.lookup
+
+    def begin(self, row: Row) -> NgramIndex:
+        return NgramIndex(row.ids, self.lengths)
+
+    def propose(self, rows: Sequence[Row], most: Sequence[int]) -> list[Offer]:
+        offers = []
+        for row, num_tokens in zip(rows, most, strict=True):
+            index = row.draft_state
+            assert isinstance(index, NgramIndex), "begin has made it"
+            tokens = index.propose(num_tokens)
+            if tokens:
+                offers.append(Offer(tokens, (), _kinds(index.num_agreed, len(tokens))))
+            else:
+                offers.append(NO_OFFER)
+        return offers
+
+
+@cache
+def _kinds(num_agreed: int, count: int) -> tuple[int, ...]:
+    return tuple(range(num_agreed, num_agreed + count))
 
 
 class NgramIndex:

@@ -20,7 +20,14 @@ from deployments.config.api_keys import key_digest
 from deployments.config.service import ServiceConfig, load_service_config
 from deployments.coordinator.server import process_settings
 from deployments.text.answers.choosing import ChosenFormats
-from specdec_core.config import KPolicyName, Numerics, OverlapMode, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    KPolicyName,
+    Numerics,
+    OverlapMode,
+    SpecMethod,
+    SpeculationConfig,
+    uses_draft_model,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +159,7 @@ def test_the_demo_draft_runs_only_where_it_is_asked_for(asked: dict[str, Any]) -
     assert (plain.method, plain.draft, plain.num_draft_replicas) == ("ngram", None, 0)
     assert "--draft-replicas 1" in ready_line(plain, Numerics.EXACT, ChosenFormats())
     config = ServiceConfig(**asked)
-    assert config.method.uses_draft_model
+    assert uses_draft_model(config.method)
     assert config.draft == "smollm2-135m-draft"
     assert config.num_draft_replicas > 0
     assert "--draft-replicas" not in ready_line(config, Numerics.EXACT, ChosenFormats())

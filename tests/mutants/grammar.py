@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 _PROCESSORS = "specdec_core/sampling/logit_processors.py"
 _ROUND = "specdec_core/worker/round.py"
-_LIMITS = "specdec_core/speculation/limits.py"
+_LIMITS = "specdec_core/speculation/registry.py"
 _MATCHER = "deployments/text/grammars.py"
 _LEDGER = "deployments/coordinator/quotas.py"
 _EQUIVALENCE = "tests/equivalence/test_structured_output.py::"

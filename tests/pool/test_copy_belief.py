@@ -12,7 +12,7 @@ from specdec_core.config import NgramConfig, SpecMethod
 from specdec_core.messages import Role
 from specdec_core.speculation.acceptance import MOST_AGREED, CopyAcceptance
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, Offer
+from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, OfferedRow
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 
@@ -76,8 +76,10 @@ def test_each_token_of_a_run_is_a_trial_of_its_own_kind() -> None:
     assert chances[2] == pytest.approx(0.0, abs=0.1)
 
 
-def offer(num_agreed: int) -> Offer:
-    return Offer(AcceptanceHistory(), DraftSource.LOOKUP, K, num_left=99, num_agreed=num_agreed)
+def offer(num_agreed: int) -> OfferedRow:
+    return OfferedRow(
+        AcceptanceHistory(), DraftSource.LOOKUP, K, num_left=99, num_agreed=num_agreed
+    )
 
 
 def policy(base_s: float, row_s: float, num_rows: int) -> GoodputPolicy:
@@ -107,7 +109,7 @@ def test_in_a_larger_batch_nobody_goes_by_agreement_and_one_equal_token_finds_no
     told: list[tuple[int, int]] = []
 
     class Watched(GoodputPolicy):
-        def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
+        def num_checked(self, offers: Sequence[OfferedRow], tile_rows: int) -> list[int]:
             told.extend((one.num_agreed, one.num_drafted) for one in offers if one.num_drafted)
             return super().num_checked(offers, tile_rows)
 

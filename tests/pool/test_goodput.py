@@ -23,7 +23,7 @@ from specdec_core.speculation.k_policy import (
     DraftSource,
     FixedPolicy,
     KPolicy,
-    Offer,
+    OfferedRow,
 )
 
 MAX_K = 8
@@ -101,7 +101,9 @@ class Run:
         if world.drafter is DraftSource.MODEL and any(ks):
             self._draft([k for k in ks if k])
         offers = [
-            Offer(h, world.drafter, k, num_left=self.max_tokens - h.num_rounds - h.num_accepted)
+            OfferedRow(
+                h, world.drafter, k, num_left=self.max_tokens - h.num_rounds - h.num_accepted
+            )
             for h, k in zip(histories, ks, strict=True)
         ]
         ks = self.policy.num_checked(offers, world.tile_rows)
@@ -301,7 +303,7 @@ def test_it_follows_a_text_that_changes_its_nature() -> None:
     for run in (easy, hard, easy, hard):
         for _ in range(120):
             run._round(histories)
-        offers = [Offer(history, DraftSource.LOOKUP, MAX_K) for history in histories]
+        offers = [OfferedRow(history, DraftSource.LOOKUP, MAX_K) for history in histories]
         ks = policy.num_checked(offers, tile_rows=0)
         if policy.cause is DraftLengthReason.PROBE:  # a look at another size; the next is none
             ks = policy.num_checked(offers, tile_rows=0)
@@ -329,8 +331,12 @@ def test_a_group_of_another_size_is_chosen_for_anew() -> None:
     run = Run(World((0.5,) * 48, 20.0, 0.0, tile_rows=16, tile_ms=10.0), policy)
     for _ in range(150):
         run._round(histories)
-    many = policy.num_checked([Offer(h, DraftSource.LOOKUP, 4) for h in histories], tile_rows=16)
-    few = policy.num_checked([Offer(h, DraftSource.LOOKUP, 4) for h in histories[:3]], tile_rows=16)
+    many = policy.num_checked(
+        [OfferedRow(h, DraftSource.LOOKUP, 4) for h in histories], tile_rows=16
+    )
+    few = policy.num_checked(
+        [OfferedRow(h, DraftSource.LOOKUP, 4) for h in histories[:3]], tile_rows=16
+    )
     assert sum(few) >= len(few)
     assert sum(many) < len(many) / 2
 

@@ -10,7 +10,7 @@ from specdec_core.messages import GroupLease, GroupResult, Role, RowResult
 from specdec_core.scheduler import AcceptanceHistory, DraftSource
 from specdec_core.speculation.draft_load import DraftLoad
 from specdec_core.speculation.goodput import GoodputPolicy, _most
-from specdec_core.speculation.k_policy import Offer
+from specdec_core.speculation.k_policy import OfferedRow
 from specdec_core.step_times import StepTime
 from tests.pool.fake_replica import info
 from tests.pool.test_goodput import row
@@ -70,7 +70,9 @@ class Lookups:
     def choose(self, is_good: bool, size: int = SIZE) -> None:
         """A row costs what 0.8 tokens are worth."""
         past = self._good if is_good else self._bad
-        found = self.policy.num_checked([Offer(past, DraftSource.LOOKUP, 1, num_left=50)] * size, 0)
+        found = self.policy.num_checked(
+            [OfferedRow(past, DraftSource.LOOKUP, 1, num_left=50)] * size, 0
+        )
         assert found == [int(is_good)] * size
 
     def learn(self, num_right: int) -> None:

@@ -8,11 +8,17 @@ from typing import Any
 
 import pytest
 
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    KPolicyName,
+    PoolConfig,
+    SpecMethod,
+    SpeculationConfig,
+    uses_draft_model,
+)
 from specdec_core.messages import Role
 from specdec_core.scheduler import DraftLengthReason, FixedPolicy
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, Offer
+from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, OfferedRow
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.modelled.world import Costs, World
@@ -44,7 +50,7 @@ def rounds(
     """Of one request, whose drafts are all wrong."""
     cell = Cell(config(method, 3))
     cell.join(info("target"))
-    if method.uses_draft_model:
+    if uses_draft_model(method):
         cell.join(info("draft", Role.DRAFT), agreement=0)
     cell.add(request("a", prompt, max_tokens, **asked))
     cell.run()
@@ -133,7 +139,7 @@ def test_only_lookups_in_vain_let_lookup_rest(drafter: DraftSource) -> None:
     for history in histories:
         policy.learn(history, drafter, (1,) * 9, (0,))
     for _ in range(20):
-        policy.num_checked([Offer(history, drafter, 2) for history in histories], 0)
+        policy.num_checked([OfferedRow(history, drafter, 2) for history in histories], 0)
     assert policy.may_look_up(16) == (drafter is DraftSource.MODEL)
 
 

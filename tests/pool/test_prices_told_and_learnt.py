@@ -21,7 +21,7 @@ import pytest
 
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, Offer
+from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, OfferedRow
 from specdec_core.step_times import StepTime
 from tests.pool.fake_replica import info
 
@@ -135,7 +135,9 @@ def passes(cell: Cell, seed: int, longer: Mapping[int, float] = MappingProxyType
     for number, limits in enumerate(offered(cell, seed)):
         looks = policy.may_look_up(size)
         offers = [
-            Offer(history, DraftSource.LOOKUP, limit if looks else 0, num_left=ALL * MAX_K - number)
+            OfferedRow(
+                history, DraftSource.LOOKUP, limit if looks else 0, num_left=ALL * MAX_K - number
+            )
             for history, limit in zip(histories, limits, strict=True)
         ]
         ks = policy.num_checked(offers, 0)

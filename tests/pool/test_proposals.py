@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from specdec_core.config import NgramConfig, SpecMethod, SpeculationConfig
 from specdec_core.scheduler import FixedPolicy
 from specdec_core.scheduler.proposals import Proposer
-from specdec_core.scheduler.sequence import Sequence
+from specdec_core.scheduler.sequence import KVReservation, Sequence
 from tests.pool.cell import request
 
 
@@ -37,5 +38,9 @@ def test_what_follows_one_equal_token_is_left_out_where_many_live(
     speculation = SpeculationConfig(method=SpecMethod.NGRAM, num_draft_tokens=3, ngram=lookup)
     proposer = Proposer(speculation, _ByAgreement(3), 64)
     sequence: Any = Sequence(0, request("a", prompt, 20), 0.0)
-    assert proposer.proposal(sequence, num_live) == found
-    assert sequence.round.num_agreed == num_agreed
+    sequence.target = KVReservation("target")
+    target: Any = SimpleNamespace(sequences=range(num_live))
+    proposer.begin_rounds([sequence], {"target": target})
+    assert proposer.proposal(sequence) == found
+    kinds = tuple(range(num_agreed, num_agreed + 3)) if num_agreed else ()
+    assert sequence.round.local.kinds == kinds

@@ -9,7 +9,7 @@ import pytest
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, Offer
+from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, OfferedRow
 from specdec_core.step_times import StepTime
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -75,7 +75,9 @@ def test_the_gain_is_there_from_the_first_request_on() -> None:
 def first_choice(base_s: float, row_s: float, batch: int) -> int:
     policy = GoodputPolicy(max_group_size=batch)
     policy.welcome(replace(info(), step_times=timed(base_s, row_s)))
-    offers = [Offer(AcceptanceHistory(), DraftSource.LOOKUP, K, num_left=99) for _ in range(batch)]
+    offers = [
+        OfferedRow(AcceptanceHistory(), DraftSource.LOOKUP, K, num_left=99) for _ in range(batch)
+    ]
     return sum(policy.num_checked(offers, 0))
 
 

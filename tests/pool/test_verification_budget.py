@@ -22,7 +22,8 @@ from specdec_core.scheduler.verification_budget import (
     keep_worthwhile,
     whole_tiles,
 )
-from specdec_core.speculation.k_policy import DraftLengthReason, Offer
+from specdec_core.speculation.drafter import Offer
+from specdec_core.speculation.k_policy import DraftLengthReason, OfferedRow
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 
@@ -128,13 +129,13 @@ def test_a_target_s_group_keeps_to_the_budget_in_whole_tiles(
 class OneEach(FixedPolicy):
     """Wants one drafted token of each row checked; remembers what it was offered."""
 
-    offered: ClassVar[list[list[Offer]]] = []
+    offered: ClassVar[list[list[OfferedRow]]] = []
 
     @property
     def is_selective(self) -> bool:
         return True
 
-    def num_checked(self, offers: Iterable[Offer], tile_rows: int) -> list[int]:
+    def num_checked(self, offers: Iterable[OfferedRow], tile_rows: int) -> list[int]:
         self.offered.append(list(offers))
         return [min(offer.num_drafted, 1) for offer in self.offered[-1]]
 
@@ -174,10 +175,10 @@ class Told:
 
     def __init__(self, *lengths: int) -> None:
         self.lengths = list(lengths)
-        self.offers: list[Offer] = []
+        self.offers: list[OfferedRow] = []
         self.tile_rows = 0
 
-    def num_checked(self, offers: Iterable[Offer], tile_rows: int) -> list[int]:
+    def num_checked(self, offers: Iterable[OfferedRow], tile_rows: int) -> list[int]:
         self.offers, self.tile_rows = list(offers), tile_rows
         return self.lengths
 
@@ -187,8 +188,8 @@ def begun(plan: ScheduledRow, *, is_drafted: bool = False, num_agreed: int = 0) 
         9,
         4,
         plan.proposal,
+        local=Offer(plan.proposal, (), (num_agreed,) * len(plan.proposal)),
         is_drafted=is_drafted,
-        num_agreed=num_agreed,
         cause=DraftLengthReason.GOODPUT,
     )
     return plan

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from benchmarks.host_time.served.script import TokenScript
-from specdec_core.config import NgramConfig
-from specdec_core.speculation.ngram import NgramIndex
+from specdec_core.config import NgramConfig, SpeculationConfig
+from specdec_core.speculation.drafter import Row
+from specdec_core.speculation.ngram import NgramDrafter, NgramIndex
 
 
-class ScriptedLookup(NgramIndex):
+class ScriptedIndex(NgramIndex):
     """Looks up as the service does, for the time that it takes, and proposes what a script says."""
 
     def __init__(self, ids: Sequence[int], config: NgramConfig, script: TokenScript) -> None:
@@ -26,10 +27,11 @@ class ScriptedLookup(NgramIndex):
         return tuple(self._script.tokens(self._number, len(self._ids), num_tokens))
 
 
-def scripted_lookups(script: TokenScript) -> Callable[[Sequence[int], NgramConfig], NgramIndex]:
-    """Return a function that takes the place of NgramIndex."""
+def scripted_lookups(script: TokenScript) -> Callable[[SpeculationConfig], NgramDrafter]:
+    """Return a function that takes the place of NgramDrafter in the registry."""
 
-    def index(ids: Sequence[int], config: NgramConfig) -> NgramIndex:
-        return ScriptedLookup(ids, config, script)
+    class ScriptedDrafter(NgramDrafter):
+        def begin(self, row: Row) -> NgramIndex:
+            return ScriptedIndex(row.ids, self.lengths, script)
 
-    return index
+    return ScriptedDrafter

@@ -51,14 +51,14 @@ def swaps(folder: Path) -> Mapping[str, Swap]:
 
         model_host.load_model = ModelledLoader(folder)
 
-    def lookups(proposals: Any) -> None:
+    def lookups(registry: Any) -> None:
         from benchmarks.host_time.served.lookup import scripted_lookups
         from benchmarks.host_time.served.script import TokenScript
         from benchmarks.host_time.served.shared_numbers import CONTROL, VOCAB_SIZE, shared_numbers
 
         control = shared_numbers(folder, CONTROL)
         script = TokenScript(VOCAB_SIZE, lambda: control["acceptance"])
-        proposals.NgramIndex = scripted_lookups(script)
+        registry.DRAFTERS["ngram"] = scripted_lookups(script)
 
     def leases(_: Any) -> None:
         from benchmarks.host_time.served.leases import LeaseWatch, watch_leases
@@ -70,7 +70,7 @@ def swaps(folder: Path) -> Mapping[str, Swap]:
 
     return {
         "deployments.replica.model_host": loader,
-        "specdec_core.scheduler.proposals": lookups,
+        "specdec_core.speculation.registry": lookups,
         "deployments.coordinator.service": leases,
     }
 

@@ -11,7 +11,7 @@ import typer
 
 from deployments.cli.bench.names import Backend, DatasetName
 from deployments.cli.verify.flags import positive_numbers
-from specdec_core.config import SpecMethod
+from specdec_core.speculation.registry import drafting_methods
 
 
 def _parts(text: str) -> list[str]:
@@ -31,13 +31,13 @@ def _json_object(text: str) -> dict[str, Any]:
     return value
 
 
-def _methods(text: str | None) -> tuple[SpecMethod, ...]:
-    known = [method for method in SpecMethod if method is not SpecMethod.NONE]
+def _methods(text: str | None) -> tuple[str, ...]:
+    known = drafting_methods()
     names = _parts(text) if text is not None else []
     for name in names:
         if name not in known:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}")
-    return tuple(map(SpecMethod, names))
+    return tuple(names)
 
 
 def _spec_tokens(text: str | None) -> tuple[int, ...]:
@@ -128,8 +128,8 @@ SpecMethods = Annotated[
         "--spec-methods",
         "--spec-method",
         callback=_methods,
-        help="Who drafts: ngram, draft_model, hybrid [the draft model where there is one, else "
-        "ngram].",
+        help=f"Who drafts: {', '.join(drafting_methods())} [the draft model where there is one, "
+        "else ngram].",
         rich_help_panel="Cells",
     ),
 ]

@@ -16,6 +16,7 @@ from specdec_core.config import (
     PoolConfig,
     SpecMethod,
     SpeculationConfig,
+    uses_draft_model,
 )
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
@@ -29,7 +30,7 @@ class BenchOfflineOptions(LoadOptions):
     input: Path
     algorithms: tuple[str, ...]
     batch_sizes: tuple[int, ...]
-    spec_methods: tuple[SpecMethod, ...]
+    spec_methods: tuple[str, ...]
     """Methods of the cells. If empty, the choice of `specdec generate`."""
     spec_tokens: tuple[int, ...]
     """Maximum K of the cells. If empty, the choice of `specdec generate`."""
@@ -62,7 +63,7 @@ class BenchOfflineOptions(LoadOptions):
             self.pool_config(cell, 0)
         if self.limit is not None and self.sample is not None:
             raise InvalidRequestError("--limit and --sample exclude each other")
-        drafted = [method for method in self.methods if method.uses_draft_model]
+        drafted = [method for method in self.methods if uses_draft_model(method)]
         if drafted and self.draft is None:
             raise InvalidRequestError(f"--spec-methods {drafted[0]} needs --spec-model")
         if self.spec_model is not None and not drafted:
@@ -72,7 +73,7 @@ class BenchOfflineOptions(LoadOptions):
                 raise InvalidRequestError(f"{file}: there is no folder {file.parent}")
 
     @property
-    def methods(self) -> tuple[SpecMethod, ...]:
+    def methods(self) -> tuple[str, ...]:
         chosen = choose_drafting(self.model, None, self.spec_model)
         return self.spec_methods or (chosen.method,)
 
@@ -104,7 +105,7 @@ class BenchOfflineOptions(LoadOptions):
 
     @property
     def uses_draft_model(self) -> bool:
-        return any(cell.point.method.uses_draft_model for cell in self.cells)
+        return any(uses_draft_model(cell.point.method) for cell in self.cells)
 
     def sampling_params(self) -> SamplingParams:
         names = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "ignore_eos")

@@ -39,7 +39,7 @@ def _record(cell: Cell, runs: Sequence[OfflineRun], plain: Sequence[OfflineRun] 
     return {
         "name": cell.name,
         "algorithm": cell.algorithm,
-        "spec_method": method.value,
+        "spec_method": str(method),
         "spec_tokens": num_draft_tokens,
         "batch_size": batch_size,
         "tokens_per_second": median(run.tokens_per_second for run in runs),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from deployments.cli.verify.cells import Cell
 from deployments.text.detokenizer import Decode, IncrementalDetokenizer
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import PoolConfig
+from specdec_core.config import PoolConfig, uses_draft_model
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import SpecdecError
 from specdec_core.loading.loader import LoadedPair
@@ -42,7 +42,7 @@ def run_cell(
 ) -> OfflineRun:
     """Decode all requests and leave the models' caches empty. Raises SpecdecError if a request
     fails."""
-    draft = models.draft.model if models.draft and cell.point.method.uses_draft_model else None
+    draft = models.draft.model if models.draft and uses_draft_model(cell.point.method) else None
     target = models.target.model
     engine = Engine(target, draft, config=config, algorithm=AlgorithmName(cell.algorithm))
     tokens: dict[str, tuple[int, ...]] = defaultdict(tuple)

@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deployments.config.loading import LoadOptions
-from specdec_core.config import KPolicyName, PoolConfig, SpeculationConfig
-from specdec_core.config import SpecMethod as Method
+from specdec_core.config import (
+    KPolicyName,
+    PoolConfig,
+    SpecMethod,
+    SpeculationConfig,
+    uses_draft_model,
+)
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 
@@ -23,7 +28,7 @@ class EvalDraftOptions(LoadOptions):
     input: Path
     json: Path | None
     plot: Path | None
-    spec_method: Method | None
+    spec_method: str | None
     spec_tokens: tuple[int, ...]
     spec_min_confidence: float
     batch_size: int
@@ -38,9 +43,9 @@ class EvalDraftOptions(LoadOptions):
         """Report mistakes before a model is loaded."""
         self.sampling_params()
         self.load_config()
-        if self.method.uses_draft_model and self.draft is None:
+        if uses_draft_model(self.method) and self.draft is None:
             raise InvalidRequestError(f"--spec-method {self.method} needs --draft")
-        if self.draft is not None and not self.method.uses_draft_model:
+        if self.draft is not None and not uses_draft_model(self.method):
             raise InvalidRequestError(f"--spec-method {self.method} uses no --draft")
         if not self.spec_tokens:
             raise InvalidRequestError("--spec-tokens: at least one K is needed")
@@ -48,10 +53,10 @@ class EvalDraftOptions(LoadOptions):
             self.pool_config(num_draft_tokens, 0)
 
     @property
-    def method(self) -> Method:
+    def method(self) -> str:
         if self.spec_method is not None:
             return self.spec_method
-        return Method.NGRAM if self.draft is None else Method.DRAFT_MODEL
+        return SpecMethod.NGRAM if self.draft is None else SpecMethod.DRAFT_MODEL
 
     def sampling_params(self) -> SamplingParams:
         return SamplingParams(

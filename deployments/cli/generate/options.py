@@ -12,7 +12,7 @@ from deployments.config.flags import OUTPUT_FILE, REQUIRED, flag, section
 from deployments.config.loading import LoadOptions, model_argument
 from deployments.config.speculation import SpeculationOptions
 from deployments.demo.drafts import Drafting, choose_drafting
-from specdec_core.config import MAX_CPU_ROWS, PoolConfig
+from specdec_core.config import MAX_CPU_ROWS, PoolConfig, uses_draft_model
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 
@@ -69,9 +69,9 @@ class GenerateOptions:
         if self.turns == "all" and self.prompts.raw_prompt:
             raise InvalidRequestError("--turns all needs the chat template: leave --raw-prompt out")
         method = self.drafting.method
-        if method.uses_draft_model and not self.drafting.draft:
+        if uses_draft_model(method) and not self.drafting.draft:
             raise InvalidRequestError(f"--spec-method {method} needs --spec-model")
-        if self.speculation.spec_model and not method.uses_draft_model:
+        if self.speculation.spec_model and not uses_draft_model(method):
             raise InvalidRequestError(f"--spec-method {method} uses no --spec-model")
 
     @property

@@ -31,7 +31,7 @@ class Cells(StrEnum):
 
 
 class Point(NamedTuple):
-    method: SpecMethod
+    method: str
     num_draft_tokens: int
     batch_size: int
     temperature: float
@@ -64,7 +64,7 @@ class Grid:
     """The axes of an audit."""
 
     algorithms: tuple[str, ...]
-    methods: tuple[SpecMethod, ...]
+    methods: tuple[str, ...]
     spec_tokens: tuple[int, ...]
     batch_sizes: tuple[int, ...]
     temperatures: tuple[float, ...]

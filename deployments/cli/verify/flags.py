@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from deployments.cli.verify.cells import ALGORITHMS, Cells
-from specdec_core.config import SpecMethod
+from specdec_core.speculation.registry import drafting_methods
 
 Value = TypeVar("Value")
 
@@ -58,11 +58,11 @@ def _algorithm(text: str) -> str:
     return text
 
 
-def _method(text: str) -> SpecMethod:
-    known = [method for method in SpecMethod if method is not SpecMethod.NONE]
+def _method(text: str) -> str:
+    known = drafting_methods()
     if text not in known:
         raise ValueError(f"{text!r} is none of {', '.join(known)}")
-    return SpecMethod(text)
+    return text
 
 
 _PANEL = "Cells"
@@ -102,7 +102,7 @@ SpecMethods = Annotated[
         "--spec-methods",
         "--spec-method",
         callback=_list_of(_method),
-        help="Who drafts: ngram, draft_model, hybrid.",
+        help=f"Who drafts: {', '.join(drafting_methods())}.",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -13,8 +13,8 @@ from specdec_core.config import (
     NgramConfig,
     Numerics,
     PoolConfig,
-    SpecMethod,
     SpeculationConfig,
+    uses_draft_model,
 )
 from specdec_core.errors import InvalidRequestError
 from specdec_core.loading.loader import DType, LoadConfig
@@ -31,7 +31,7 @@ class VerifyOptions:
     algorithms: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     spec_tokens: tuple[int, ...]
-    spec_methods: tuple[SpecMethod, ...]
+    spec_methods: tuple[str, ...]
     temperatures: tuple[float, ...]
     cells: Cells
     cell_seed: int
@@ -94,7 +94,7 @@ class VerifyOptions:
 
     @property
     def uses_draft_model(self) -> bool:
-        return any(point.method.uses_draft_model for point in self.points)
+        return any(uses_draft_model(point.method) for point in self.points)
 
     def sampling_params(self, temperature: float) -> SamplingParams:
         names = ("top_p", "top_k", "min_p", "seed", "max_tokens", "ignore_eos")

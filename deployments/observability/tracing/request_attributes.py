@@ -37,7 +37,7 @@ def asked_attributes(generations: Sequence[TracedRequest], *, streams: bool) -> 
     if request.num_draft_tokens is not None or not request.speculation_enabled:
         told[names.NUM_SPEC_TOKENS] = request.num_draft_tokens or 0
     if request.spec_method is not None:
-        told[names.SPEC_METHOD] = request.spec_method.value
+        told[names.SPEC_METHOD] = str(request.spec_method)
     prompts = [one for one in generations if one.choice == 0]
     if len(generations) > len(prompts):
         told[names.REQUEST_CHOICE_COUNT] = len(generations) // len(prompts)

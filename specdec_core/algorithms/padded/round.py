@@ -7,7 +7,7 @@ the place of a row's KV, and the need to move it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -16,12 +16,13 @@ from specdec_core.algorithms.padded.cache import PaddedRow, stack
 from specdec_core.algorithms.padded.interface import PaddedBatch, PaddedLM
 from specdec_core.algorithms.padded.invariants import check_invariants, check_rectangle
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import PoolConfig, SpecMethod
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, uses_draft_model
 from specdec_core.model import Feed
 from specdec_core.request import TokenEvent
 from specdec_core.sampling.token_logprobs import take_prompts
 from specdec_core.scheduler.stats import SchedulerStats, dense
-from specdec_core.speculation.limits import draft_method
+from specdec_core.speculation.drafter import Drafter, Observed
+from specdec_core.speculation.registry import LocalDrafters, draft_method, offers_of
 from specdec_core.stopwatch import Stopwatch
 from specdec_core.worker.round import RoundInput, propose, score_and_verify
 from specdec_core.worker.verification import Verdict
@@ -58,6 +59,9 @@ class PaddedRound:
     def __init__(self, target: PaddedLM, draft: PaddedLM | None, config: PoolConfig) -> None:
         self._models = [target] if draft is None else [target, draft]
         self._speculation = config.speculation
+        # Under every K policy, all drafted tokens are verified.
+        fixed = replace(config.speculation, k_policy=KPolicyName.FIXED, k_schedule=())
+        self._drafters = LocalDrafters(fixed)
         self._checks_invariants = config.check_invariants
         self._tally = SchedulerStats()
         self._aligned_bytes = 0
@@ -91,7 +95,7 @@ class PaddedRound:
         speculation."""
         with self._draft_watch:
             wanted = [s.num_draft_tokens(self._speculation) for s in group.sequences]
-            proposals = [self._look_up(group, row, k) for row, k in enumerate(wanted)]
+            proposals = self._offered(group, wanted)
             if group.draft is not None:
                 limit = group.draft.model.max_model_len
                 turns = {
@@ -130,6 +134,7 @@ class PaddedRound:
     ) -> list[TokenEvent]:
         """Append the decided tokens. Both caches forget the tokens after the first N - 1."""
         events = []
+        lengths = group.content_lens
         rows = zip(group.sequences, proposals, verdicts, strict=True)
         for row, (sequence, proposal, verdict) in enumerate(rows):
             event = sequence.commit(len(proposal), verdict)
@@ -138,6 +143,8 @@ class PaddedRound:
             for batch in group.batches:
                 batch.rollback(row, len(sequence.ids) - 1)
             events.append(event)
+        if self._drafters.learn:
+            self._learn(group, lengths, verdicts)
         return events
 
     def realign(self, group: PaddedGroup) -> PaddedGroup | None:
@@ -197,17 +204,36 @@ class PaddedRound:
             stacked_bytes=self._stacked_bytes,
         )
 
-    def _look_up(self, group: PaddedGroup, row: int, num_tokens: int) -> tuple[int, ...]:
-        """Return the proposal of prompt lookup, if the method asks for it or there is no draft
-        model."""
-        sequence = group.sequences[row]
-        method = draft_method(self._speculation, sequence.request)
-        if method is SpecMethod.DRAFT_MODEL and group.draft is not None:
-            return ()
-        return sequence.look_up(num_tokens, self._speculation)
+    def _offered(self, group: PaddedGroup, wanted: Sequence[int]) -> list[tuple[int, ...]]:
+        """Return what local drafters propose for the rows. They come first, unless a draft model
+        replaces them."""
+        proposals: list[tuple[int, ...]] = [() for _ in wanted]
+        asked: dict[Drafter, list[int]] = {}
+        for row, sequence in enumerate(group.sequences):
+            method = draft_method(self._speculation, sequence.request)
+            drafter = self._drafters.of(method)
+            is_replaced = method == SpecMethod.DRAFT_MODEL and group.draft is not None
+            if wanted[row] > 0 and drafter is not None and not is_replaced:
+                asked.setdefault(drafter, []).append(row)
+        for drafter, places in asked.items():
+            rows = [group.sequences[row] for row in places]
+            offers = offers_of(drafter, rows, [wanted[row] for row in places])
+            for row, offer in zip(places, offers, strict=True):
+                proposals[row] = offer.tokens
+        return proposals
+
+    def _learn(
+        self, group: PaddedGroup, lengths: Sequence[int], verdicts: Sequence[Verdict]
+    ) -> None:
+        """Tell local drafters what the pass committed after each row's `lengths` tokens."""
+        for sequence, length, verdict in zip(group.sequences, lengths, verdicts, strict=True):
+            if sequence.drafter is not None:
+                chosen = tuple(sequence.ids[length:])
+                observed = Observed(1, chosen, min(verdict.num_accepted, len(chosen)))
+                sequence.drafter.learn([sequence], [observed])
 
     def _uses_model(self, sequence: LiveSequence) -> bool:
-        return draft_method(self._speculation, sequence.request).uses_draft_model
+        return uses_draft_model(draft_method(self._speculation, sequence.request))
 
 
 def _group(sequences: Sequence[LiveSequence], batches: Sequence[PaddedBatch]) -> PaddedGroup:

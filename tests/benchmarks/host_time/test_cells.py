@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from benchmarks.host_time.answers import UNKNOWN, AnswerScript, lookups_from, random_texts
 from benchmarks.host_time.cells import ALL, SUBSETS, Cell, DeviceKind, Method, chosen, times_of
 from benchmarks.host_time.check import EXPECTED, comparison, recorded_round_ms
 from benchmarks.host_time.report import Figures
-from specdec_core.config import NgramConfig
-from specdec_core.scheduler import proposals
+from specdec_core.config import SpeculationConfig
+from specdec_core.speculation.registry import DRAFTERS
 
 
 def test_all_cells_have_names_of_their_own() -> None:
@@ -60,7 +63,8 @@ def test_a_scripted_lookup_searches_and_proposes_the_script() -> None:
     script = AnswerScript([t[:40] for t in texts], [t[40:] for t in texts], vocab_size=50)
     ids = list(texts[1][:45])
     with lookups_from(script):
-        index = vars(proposals)["NgramIndex"](ids, NgramConfig())
+        drafter: Any = DRAFTERS["ngram"](SpeculationConfig())
+        index = drafter.begin(SimpleNamespace(ids=ids))
         assert index.propose(4) == texts[1][45:49]
         assert index.num_agreed > 1
         ids += texts[1][45:47]

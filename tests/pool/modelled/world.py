@@ -14,13 +14,16 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from unittest import mock
 
-from specdec_core.config import NgramConfig, PoolConfig
+from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.scheduler import Emit, Scheduler, SendLease, proposals
+from specdec_core.scheduler import Emit, Scheduler, SendLease
+from specdec_core.speculation.drafter import Offer, Row
 from specdec_core.speculation.k_policy import KPolicy
+from specdec_core.speculation.ngram import NgramDrafter
+from specdec_core.speculation.registry import DRAFTERS
 from specdec_core.step_times import StepTime
 
 RIGHT, WRONG = 1, 0
@@ -171,26 +174,19 @@ def _luck(seed: int, number: int, place: int) -> float:
     return random.Random(f"{seed}/{number}/{place}").random()
 
 
-class _Lookup:
-    """Stands where prompt lookup stands, and offers what the world says."""
-
-    num_agreed = 0
-    """Its tokens are accepted with the same chance wherever they stand."""
-
-    def __init__(self, world: World, ids: Sequence[int]) -> None:
-        self._world = world
-        self._ids = ids
-
-    def propose(self, num_tokens: int) -> tuple[int, ...]:
-        return self._world.offers(self._ids[0], len(self._ids), num_tokens)
-
-
 @contextmanager
 def _lookups_from(world: World) -> Iterator[None]:
-    def index(ids: Sequence[int], config: NgramConfig) -> _Lookup:
-        return _Lookup(world, ids)
+    """Put the world's offers where prompt lookup stands. They are right with the same chance
+    wherever they stand, so they have no kinds."""
 
-    with mock.patch.object(proposals, "NgramIndex", index):
+    class WorldDrafter(NgramDrafter):
+        def propose(self, rows: Sequence[Row], most: Sequence[int]) -> list[Offer]:
+            return [
+                Offer(world.offers(row.ids[0], len(row.ids), count))
+                for row, count in zip(rows, most, strict=True)
+            ]
+
+    with mock.patch.dict(DRAFTERS, {SpecMethod.NGRAM: WorldDrafter}):
         yield
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from benchmarks.host_time.served.lookup import scripted_lookups
 from benchmarks.host_time.served.script import FIRST_TEXT_ID, HEAD, TokenScript
-from specdec_core.config import NgramConfig
+from specdec_core.config import SpeculationConfig
 
 _VOCAB = 512
 _PROMPT = list(range(300, 340))
@@ -52,7 +55,8 @@ def test_guesses_are_right_as_often_as_is_said(acceptance: float) -> None:
 def test_a_lookup_proposes_what_follows_its_ids() -> None:
     script = TokenScript(_VOCAB)
     ids = [*_PROMPT, *_answer(script, _PROMPT, 10)]
-    config = NgramConfig()
-    index = scripted_lookups(TokenScript(_VOCAB))(ids, config)
+    drafter = scripted_lookups(TokenScript(_VOCAB))(SpeculationConfig())
+    row: Any = SimpleNamespace(ids=ids)
+    index = drafter.begin(row)
     assert list(index.propose(4)) == _answer(script, _PROMPT, 14)[10:]
-    assert index.num_agreed == config.lookup_max
+    assert index.num_agreed == drafter.lengths.lookup_max

@@ -60,7 +60,9 @@ def test_what_is_swapped_exists(tmp_path: Path) -> None:
 
 
 def test_a_process_of_the_service_has_scripted_lookups(tmp_path: Path) -> None:
-    code = "from specdec_core.scheduler import proposals; print(proposals.NgramIndex.__module__)"
+    code = (
+        "from specdec_core.speculation.registry import DRAFTERS;print(DRAFTERS['ngram'].__module__)"
+    )
     ours = _python(code, os.environ | variables(tmp_path))
     assert ours == "benchmarks.host_time.served.lookup"
     assert _python(code, dict(os.environ)) == "specdec_core.speculation.ngram"
