@@ -92,7 +92,7 @@ class World:
             max_queued=self.cell.sequences,
             max_prefill_tokens=self.cell.max_prefill_tokens or None,
             max_group_wait_s=self.cell.max_group_wait_s,
-            group_by_shape=self.cell.group_by_shape,
+            grouping="equal_length" if self.cell.group_by_shape else "oldest_first",
             speculation=speculation,
         )
         self.pool = Scheduler(config, epoch=1)

@@ -211,9 +211,10 @@ class PoolConfig:
     is idle. If a group is running, the sequence waits for it to end."""
     overlap: OverlapMode = OverlapMode.AUTO
     """Used with a draft model. If short passes take time too, each half costs more than half."""
-    group_by_shape: bool = False
-    """Prefer rows that share a pass without padding to the oldest ones, until those are overdue.
-    With KV in place no gain was measured, and choosing costs time (decision 0003)."""
+    grouping: str = "oldest_first"
+    """Name of the policy that chooses the rows of a group (scheduler/grouping.py). `equal_length`
+    prefers rows that share a pass without padding to the oldest ones, until those are overdue. With
+    KV in place no gain was measured, and choosing costs time (decision 0003)."""
     max_open_leases: int = 1
     """Maximum groups that a replica has, including the running one. With 2, sending the next group
     overlaps with the running one, if there are sequences for both."""

@@ -20,7 +20,7 @@ def pool_config(
         max_group_size=batch_size,
         window=window or PAPER_WINDOW_RATIO * batch_size,
         max_queued=100_000,
-        group_by_shape=True,
+        grouping="equal_length",
         speculation=SpeculationConfig(
             method=method, num_draft_tokens=num_draft_tokens, k_policy=KPolicyName.FIXED
         ),

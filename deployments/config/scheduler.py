@@ -91,7 +91,7 @@ class PoolSettings(BaseSettings):
             prefill_chunk=self.prefill_chunk,
             max_prefill_tokens=self.max_prefill_tokens or default,
             max_group_wait_s=self.max_group_wait_s,
-            group_by_shape=self.group_by_shape,
+            grouping="equal_length" if self.group_by_shape else "oldest_first",
             overlap=self.overlap,
             max_open_leases=MAX_OPEN_LEASES,
             lease_ttl_s=self.lease_ttl_s,

@@ -1,4 +1,4 @@
-"""Forms groups: which rows an idle replica runs next, whether now, and with which KV blocks.
+"""Builds batches: keeps the rows of each ready queue, asks the grouping policy, reserves KV blocks.
 
 Rows that wait for a draft without time go to their target without a proposal.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 from specdec_core.config import PoolConfig
 from specdec_core.messages import GroupLease, Role
 from specdec_core.scheduler.admission import AdmissionQueue
+from specdec_core.scheduler.batch_rules import NEXT_EVENT, ReplicaLoad
 from specdec_core.scheduler.commands import Outbox
 from specdec_core.scheduler.device import OpenLease
+from specdec_core.scheduler.grouping import GroupingPolicy
 from specdec_core.scheduler.pipelining import Pipelining
 from specdec_core.scheduler.proposals import Proposer
 from specdec_core.scheduler.ready_queue import ReadyQueue
@@ -28,22 +30,23 @@ from specdec_core.speculation.k_policy import DraftLengthReason
 
 
 class DraftFallback:
-    """Fills the groups of targets while rows queue for a draft that is always busy."""
+    """Fills the batches of targets while rows queue for a draft that is always busy."""
 
     def __init__(self, fleet: ReplicaSet, proposer: Proposer) -> None:
         self._fleet = fleet
         self._proposer = proposer
 
-    def fill(self, target: ReplicaState) -> bool:
-        """Fill the target's next group, if each draft keeps a full group, too.
+    def fill(self, target: ReplicaState, num_clients: int) -> bool:
+        """Fill the target's next batch, if each draft keeps a full batch, too.
 
-        Return whether the group was filled.
+        `num_clients` rows of clients may run now. Return whether the batch was filled.
         """
-        num_missing = target.ready_queue.max_group_size - target.ready_queue.num_clients
-        may_fill = 0 < num_missing <= len(target.ready_queue.undrafted)
+        ready = target.ready_queue
+        num_missing = ready.max_rows - num_clients
+        may_fill = 0 < num_missing <= len(ready.awaiting_draft)
         if not may_fill or not self._proposer.is_draft_short:
             return False
-        chosen = self._longest_waiting(target, num_missing)
+        chosen = self._longest_waiting(ready, num_missing)
         if len(chosen) < num_missing:
             return False
         for sequence in chosen:
@@ -51,14 +54,14 @@ class DraftFallback:
             target.touch(sequence)
         return True
 
-    def _longest_waiting(self, target: ReplicaState, count: int) -> list[Sequence]:
-        """Return up to `count` sequences that wait for a draft, without the draft's next group."""
+    def _longest_waiting(self, ready: ReadyQueue, count: int) -> list[Sequence]:
+        """Return up to `count` sequences that wait for a draft, without the draft's next batch."""
         left = {
-            draft.replica_id: len(draft.ready_queue.clients) - draft.ready_queue.max_group_size
+            draft.replica_id: len(draft.ready_queue.decoding) - draft.ready_queue.max_rows
             for draft in self._fleet.of_role(Role.DRAFT)
         }
         chosen: list[Sequence] = []
-        for sequence in target.ready_queue.undrafted.values():
+        for sequence in ready.awaiting_draft.values():
             if len(chosen) == count:
                 break
             assert sequence.draft is not None, "it waits for one"
@@ -93,6 +96,7 @@ class BatchBuilder:
         outbox: Outbox,
         tally: SchedulerStats,
         overlap: Pipelining,
+        grouping: GroupingPolicy,
     ) -> None:
         self._config = config
         self._epoch = epoch
@@ -104,9 +108,10 @@ class BatchBuilder:
         self._outbox = outbox
         self._tally = tally
         self._overlap = overlap
-        self._going_without = DraftFallback(fleet, proposer)
-        self._half: int | None = None
-        """Maximum rows of a group while sequences are split; None while they are not."""
+        self._grouping = grouping
+        self._draft_fallback = DraftFallback(fleet, proposer)
+        self._max_split_rows: int | None = None
+        """See ReplicaLoad."""
         self._since = 0.0
         """Time at which the host began to form the present groups."""
         self._next_lease_id = 0
@@ -126,34 +131,53 @@ class BatchBuilder:
                         break
 
     def _dispatch_to(self, replica: ReplicaState, now: float) -> bool:
-        """Send the replica's next group if it is due; return whether one was sent."""
-        ready_queue, is_target = replica.ready_queue, replica.role is _TARGET
+        """Send the replica's next batch if it is due; return whether one was sent."""
+        ready = replica.ready_queue
         self._update_ready_queues()
-        if not (ready_queue.num_ready or ready_queue.undrafted):
+        if not (ready.num_ready or ready.awaiting_draft):
             return False
-        if is_target and self._config.max_prefill_tokens is not None:
-            ready_queue.num_out = sum([open_.num_catching_up for open_ in replica.leases.values()])
-        if ready_queue.undrafted and self._going_without.fill(replica):
-            self._update_ready_queues()
-        if not ready_queue.num_ready or not self._is_due(replica, now):
+        load = self._load(replica)
+        if ready.awaiting_draft:
+            num_prefill = len(ready.prefill_rows(load.num_prefill_tokens))
+            if self._draft_fallback.fill(replica, len(ready.decoding) + num_prefill):
+                self._update_ready_queues()
+        if not ready.num_ready:
             return False
-        group = sorted(self._choose(ready_queue, now), key=rank_of)
-        if is_target:
-            group = self._budget.shorten(group, replica.info.tile_rows)
-        plans = self._reserve_all(replica, group)
-        if group and not plans and ready_queue.num_ready:
+        chosen = self._grouping.choose(ready, load, now)
+        if not isinstance(chosen, list):
+            replica.wake_at = chosen if chosen < NEXT_EVENT else None
+            return False
+        rows = self._with_room(replica, chosen, load)
+        if rows:
+            self._send(replica, rows, now)
+        return bool(rows)
+
+    def _load(self, replica: ReplicaState) -> ReplicaLoad:
+        leases = replica.leases.values()
+        num_prefill_tokens = sum([open_.num_catching_up for open_ in leases])
+        return ReplicaLoad(
+            replica.device, bool(replica.leases), num_prefill_tokens, self._max_split_rows
+        )
+
+    def _with_room(
+        self, replica: ReplicaState, chosen: list[ScheduledRow], load: ReplicaLoad
+    ) -> list[ScheduledRow]:
+        """Return the chosen rows that get KV blocks, in order of rank, some of them shortened."""
+        batch = sorted(chosen, key=rank_of)
+        if replica.role is _TARGET:
+            batch = self._budget.shorten(batch, replica.info.tile_rows)
+        rows = self._reserve_all(replica, batch)
+        if batch and not rows and replica.ready_queue.num_ready:
             # The oldest row always gets room, whether it was chosen or not.
-            plans = self._reserve_all(replica, ready_queue.first())
-        if plans:
-            self._send(replica, plans, now)
-        return bool(plans)
+            rows = self._reserve_all(replica, replica.ready_queue.first(load.num_prefill_tokens))
+        return rows
 
     def _look_at_fleet(self) -> None:
         """Count the targets per draft, and decide whether sequences are split.
 
         See Pipelining.max_rows. Without draft replicas nothing is counted.
         """
-        self._half = None
+        self._max_split_rows = None
         num_drafts, _, num_drafted = _count(self._fleet.drafts)
         if not num_drafts:
             return
@@ -163,14 +187,7 @@ class BatchBuilder:
         # Replicas that share a device never work at the same time.
         takes_turns = any(draft.device.is_shared for draft in self._fleet.drafts)
         num_apart = 0 if takes_turns else num_drafts
-        self._half = self._overlap.max_rows(num_live, num_targets, num_apart)
-
-    def _choose(self, ready_queue: ReadyQueue, now: float) -> list[ScheduledRow]:
-        group = ready_queue.choose(now - self._config.max_group_wait_s)
-        if self._half is None or len(group) <= self._half:
-            return group
-        group.sort(key=lambda plan: (plan.sequence.is_background, plan.age))
-        return group[: self._half]
+        self._max_split_rows = self._overlap.max_rows(num_live, num_targets, num_apart)
 
     def _update_ready_queues(self) -> None:
         """Plan every changed sequence again, on each replica where it has a slot."""
@@ -185,31 +202,33 @@ class BatchBuilder:
 
     def _note_on_target(self, sequence: Sequence, place: KVReservation) -> None:
         replica = self._records[place.replica_id]
-        ready_queue = replica.ready_queue
-        ready_queue.forget(sequence.sequence_id)
+        ready = replica.ready_queue
         # An open lease decides how the sequence continues, so no other may.
         if place.row is not None or (sequence.draft is not None and sequence.is_drafting):
-            ready_queue.put_out(sequence.sequence_id, place.replica_id)
+            ready.mark_in_flight(sequence.sequence_id, place.replica_id)
             return
         proposal = self._proposer.proposal(sequence)
         if proposal is not None:
             chunk = self._config.prefill_chunk
             if len(replica.sequences) == 1 and sequence.is_only_read:
                 chunk *= _ALONE
-            ready_queue.put(plan_verification(sequence, place, proposal, chunk))
-        elif not sequence.is_background:
-            ready_queue.put_undrafted(sequence)
+            ready.enqueue(plan_verification(sequence, place, proposal, chunk))
+        elif sequence.is_background:
+            ready.remove(sequence.sequence_id)
+        else:
+            ready.await_draft(sequence)
 
     def _note_on_draft(self, sequence: Sequence, place: KVReservation) -> None:
         replica = self._records[place.replica_id]
-        plan = self._plan_draft(replica, sequence)
+        row = self._plan_draft(replica, sequence)
         if sequence.draft is not place:
-            return  # it has left the draft instead of getting a plan
-        replica.ready_queue.forget(sequence.sequence_id)
-        if sequence.target is not None and sequence.is_verifying:
-            replica.ready_queue.put_out(sequence.sequence_id, sequence.target.replica_id)
-        if plan is not None:
-            replica.ready_queue.put(plan)
+            return  # it has left the draft instead of getting a row
+        if row is not None:
+            replica.ready_queue.enqueue(row)
+        elif sequence.target is not None and sequence.is_verifying:
+            replica.ready_queue.mark_in_flight(sequence.sequence_id, sequence.target.replica_id)
+        else:
+            replica.ready_queue.remove(sequence.sequence_id)
 
     def _plan_draft(self, replica: ReplicaState, sequence: Sequence) -> ScheduledRow | None:
         place = sequence.draft
@@ -227,30 +246,6 @@ class BatchBuilder:
         if self._proposer.needs_side_lease(sequence):
             return plan_drafting(sequence, place, 0, chunk)
         return None
-
-    def _is_due(self, replica: ReplicaState, now: float) -> bool:
-        """Return whether the replica's next group is to be sent now; if not, note when to retry.
-
-        A group is due if it is full, if it has waited its maximum time, or if no row is about to
-        join it. After a running group only a full one is sent. Other rows would not run sooner if
-        they were sent, and rows that are out may join them. If sequences are split, the rows that
-        are out are the other half.
-        """
-        num_clients = replica.ready_queue.num_clients
-        if self._half is not None and num_clients:
-            return True
-        if num_clients >= replica.ready_queue.max_group_size or not _expects_more(replica):
-            return True
-        if not num_clients:
-            return False  # background rows join a client's, or run when there are none
-        if replica.leases:
-            return False
-        ready_since = replica.ready_queue.ready_since
-        bound = ready_since + self._config.max_group_wait_s
-        bound = max(bound, replica.device.worth_waiting_until(ready_since))
-        if bound > now:
-            replica.wake_at = bound
-        return bound <= now
 
     def _reserve_all(self, replica: ReplicaState, plans: list[ScheduledRow]) -> list[ScheduledRow]:
         """Reserve blocks for the plans. Return those that got them, some of them shortened."""
@@ -302,7 +297,7 @@ class BatchBuilder:
             self._placement.leave(victim, Role.DRAFT)
 
     def _send(self, replica: ReplicaState, plans: list[ScheduledRow], now: float) -> None:
-        num_catching_up = replica.ready_queue.num_catching_up(plans)
+        num_catching_up = replica.ready_queue.num_prefill_tokens(plans)
         is_resuming = any([plan.is_resuming for plan in plans])
         self._lend(replica, plans)
         lease = GroupLease(
@@ -315,7 +310,7 @@ class BatchBuilder:
             min_confidence=self._config.speculation.min_confidence,
         )
         self._next_lease_id += 1
-        is_split = self._half is not None
+        is_split = self._max_split_rows is not None
         self._tally.num_split_groups += is_split and replica.role is _TARGET
         replica.leases[lease.lease_id] = OpenLease(
             lease, now + lease.ttl_s, self._since, is_split, num_catching_up, is_resuming
@@ -326,7 +321,7 @@ class BatchBuilder:
     def _lend(self, replica: ReplicaState, plans: list[ScheduledRow]) -> None:
         """Mark the rows as leased out."""
         lease_id, is_target = self._next_lease_id, replica.role is _TARGET
-        lend, replica_id = replica.ready_queue.lend, replica.replica_id
+        mark_in_flight, replica_id = replica.ready_queue.mark_in_flight, replica.replica_id
         for plan in plans:
             sequence = plan.sequence
             place = sequence.target if is_target else sequence.draft
@@ -335,19 +330,13 @@ class BatchBuilder:
             place.lease_id = lease_id
             place.has_rules = True
             if is_target:
-                lend(sequence.sequence_id, replica_id)
+                mark_in_flight(sequence.sequence_id, replica_id)
                 if sequence.draft is not None:
                     self._note_on_draft(sequence, sequence.draft)
             else:
                 self._note_on_draft(sequence, place)
                 if sequence.target is not None:
                     self._note_on_target(sequence, sequence.target)
-
-
-def _expects_more(replica: ReplicaState) -> bool:
-    """Return whether a sequence that would join the ready rows is leased out at this moment."""
-    ready_queue = replica.ready_queue
-    return ready_queue.has_out if replica.role is _TARGET else ready_queue.may_draft_more
 
 
 def _count(replicas: list[ReplicaState]) -> tuple[int, int, int]:

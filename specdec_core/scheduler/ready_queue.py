@@ -1,7 +1,7 @@
-"""Ready queue of one replica: rows that could run now, and leased sequences that would join them.
+"""Ready queue of one replica: rows that could run now, and sequences that would join them.
 
 The queue is updated sequence by sequence as things happen. A decision therefore costs as much as
-the group that it forms, however many sequences the replica has. Rows that catch up have a queue of
+the batch that it forms, however many sequences the replica has. Rows that catch up have a queue of
 their own, which limits how many of them run at a time.
 """
 
@@ -10,10 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import Protocol
 
-from specdec_core.scheduler.grouping import DecodeQueue
+from specdec_core.messages import Role
 from specdec_core.scheduler.prefix_index import PrefixIndex
-from specdec_core.scheduler.rows import ScheduledRow, rank_of
+from specdec_core.scheduler.rows import ScheduledRow, age_of, rank_of
 from specdec_core.scheduler.sequence import Sequence
 
 YIELD_S_PER_TOKEN = 0.004
@@ -21,12 +22,137 @@ YIELD_S_PER_TOKEN = 0.004
 ten times what a token takes on two cores, so a short prompt passes the long ones of a burst."""
 MAX_YIELD_S = 10.0
 """Maximum seconds by which a prompt of any length lets later and shorter ones pass."""
+_SPARE = 64
+"""Number of empty arrivals that are tolerated before all of them are removed."""
+_TARGET = Role.TARGET  # to name the member of an enumeration takes as long as a call
 
-Turn = tuple[float, int]
-"""(time of a sequence's turn on the clock of its rank, sequence ID). The lower one goes first."""
+
+class RowIndex(Protocol):
+    """Another order of the rows of a DecodeQueue, which a grouping policy keeps."""
+
+    def add(self, row: ScheduledRow) -> None:
+        """Add the row of a sequence that has none here."""
+
+    def discard(self, sequence_id: int) -> None:
+        """Remove the row of a sequence that has one here."""
 
 
-def turn_of(plan: ScheduledRow) -> Turn:
+class DecodeQueue:
+    """Ready rows by age. A choice reads about one batch of them, although thousands may be ready
+    while 32 are wanted.
+
+    The rows of one batch become ready together and are kept together, as arrivals of one time.
+    """
+
+    def __init__(self) -> None:
+        self._arrivals: dict[float, dict[int, ScheduledRow]] = {}
+        """Time since which rows are ready -> these rows, by sequence ID."""
+        self.arrivals_of: dict[int, dict[int, ScheduledRow]] = {}
+        """Sequence ID -> the arrivals that the sequence is among."""
+        self._times: list[float] = []
+        """Sorted keys of `_arrivals`, those without rows included."""
+        self._unsorted: set[float] = set()
+        """Keys of the arrivals whose rows did not come in order of rank."""
+        self._index: RowIndex | None = None
+        self._not_indexed: dict[int, ScheduledRow] = {}
+        """Rows that are not yet in `_index`; empty if there is none."""
+
+    def __len__(self) -> int:
+        return len(self.arrivals_of)
+
+    def __iter__(self) -> Iterator[ScheduledRow]:
+        return (rows[sequence_id] for sequence_id, rows in self.arrivals_of.items())
+
+    @property
+    def ready_since(self) -> float:
+        """Time since which the oldest row is ready."""
+        self._drop_empty()
+        return self._times[0]
+
+    def put(self, row: ScheduledRow) -> None:
+        """Add the row of a sequence that has none here."""
+        sequence = row.sequence
+        sequence_id, since = sequence.sequence_id, sequence.ready_since
+        rows = self._arrivals.get(since)
+        if rows is None:
+            rows = self._arrivals[since] = {}
+            insort(self._times, since)
+        elif rows and sequence.rank < next(reversed(rows.values())).sequence.rank:
+            self._unsorted.add(since)
+        rows[sequence_id] = row
+        self.arrivals_of[sequence_id] = rows
+        if self._index is not None:
+            self._not_indexed[sequence_id] = row
+
+    def discard(self, sequence_id: int) -> None:
+        """Remove the row of a sequence that has one here."""
+        del self.arrivals_of.pop(sequence_id)[sequence_id]
+        if self._index is not None and self._not_indexed.pop(sequence_id, None) is None:
+            self._index.discard(sequence_id)
+
+    def oldest(self, count: int) -> list[ScheduledRow]:
+        """Return the `count` oldest rows, or all rows in no particular order if they are fewer."""
+        if len(self.arrivals_of) > count:
+            return list(islice(self.by_age(), count))
+        return [row for _, rows in self.arrivals() for row in rows.values()]
+
+    def by_age(self) -> Iterator[ScheduledRow]:
+        """Iterate over all rows, the oldest first. Rows that are not taken cost nothing."""
+        for since, rows in self.arrivals():
+            if since in self._unsorted:
+                self._sort(since)
+            yield from rows.values()
+
+    def arrivals(self) -> Iterator[tuple[float, dict[int, ScheduledRow]]]:
+        """Iterate over the times since which rows are ready, the earliest first, with the rows.
+
+        The first time has a row. Others may have none.
+        """
+        self._drop_empty()
+        for since in self._times:
+            yield since, self._arrivals[since]
+
+    def index(self, make: Callable[[], RowIndex]) -> RowIndex:
+        """Return the policy's index of these rows, brought up to date.
+
+        It is made on the first call. Rows are entered only when a choice needs that.
+        """
+        if self._index is None:
+            self._index = make()
+            self._not_indexed = {row.sequence.sequence_id: row for row in self}
+        for row in self._not_indexed.values():
+            self._index.add(row)
+        self._not_indexed.clear()
+        return self._index
+
+    def _sort(self, since: float) -> None:
+        """Sort arrivals by rank, once for many choices. Their rows may be thousands."""
+        self._unsorted.discard(since)
+        rows = self._arrivals[since]
+        by_rank = sorted(rows.values(), key=rank_of)
+        rows.clear()
+        rows.update((row.sequence.sequence_id, row) for row in by_rank)
+
+    def _drop_empty(self) -> None:
+        """Forget arrivals without rows: the first ones now, the others once they are many."""
+        times, arrivals = self._times, self._arrivals
+        num_gone = 0
+        while num_gone < len(times) and not arrivals[times[num_gone]]:
+            del arrivals[times[num_gone]]
+            self._unsorted.discard(times[num_gone])
+            num_gone += 1
+        del times[:num_gone]
+        if len(times) > 2 * len(self) + _SPARE:
+            self._arrivals = {since: rows for since, rows in arrivals.items() if rows}
+            self._times = sorted(self._arrivals)
+            self._unsorted &= self._arrivals.keys()
+
+
+PrefillKey = tuple[float, int]
+"""(time at which a prompt's turn comes, sequence ID). The lower one goes first."""
+
+
+def prefill_key(row: ScheduledRow) -> PrefillKey:
     """Return the arrival time plus a delay for the tokens that are left.
 
     The delay shrinks as the sequence catches up. Of prompts that arrived together, the one with the
@@ -34,232 +160,203 @@ def turn_of(plan: ScheduledRow) -> Turn:
     sooner than if all took turns (shortest remaining processing time). No row waits for ever: a row
     passes another only if it arrived at most `MAX_YIELD_S` later.
     """
-    sequence = plan.sequence
+    sequence = row.sequence
     rank, sequence_id = sequence.rank
-    num_left = max(len(sequence.ids), sequence.resume_len) - plan.row.base_len
+    num_left = max(len(sequence.ids), sequence.resume_len) - row.row.base_len
     return rank + min(num_left * YIELD_S_PER_TOKEN, MAX_YIELD_S), sequence_id
 
 
 class PrefillQueue:
-    """Plans of the rows that catch up, by turn. A decision reads only the first ones."""
+    """Rows that catch up, by prefill key. A decision reads only the first ones."""
 
     def __init__(self) -> None:
-        self._turns: list[Turn] = []
-        self._plans: dict[int, tuple[Turn, ScheduledRow]] = {}
+        self._keys: list[PrefillKey] = []
+        self._rows: dict[int, tuple[PrefillKey, ScheduledRow]] = {}
 
     def __len__(self) -> int:
-        return len(self._plans)
+        return len(self._rows)
 
     def __contains__(self, sequence_id: int) -> bool:
-        return sequence_id in self._plans
+        return sequence_id in self._rows
 
     def __iter__(self) -> Iterator[ScheduledRow]:
-        """Iterate over all rows in order of their turn."""
-        return (self._plans[sequence_id][1] for _, sequence_id in self._turns)
+        """Iterate over all rows in order of their key."""
+        return (self._rows[sequence_id][1] for _, sequence_id in self._keys)
 
-    def put(self, plan: ScheduledRow) -> None:
-        """Add the plan of a sequence that has none here."""
-        turn = turn_of(plan)
-        insort(self._turns, turn)
-        self._plans[turn[1]] = turn, plan
+    def put(self, row: ScheduledRow) -> None:
+        """Add the row of a sequence that has none here."""
+        key = prefill_key(row)
+        insort(self._keys, key)
+        self._rows[key[1]] = key, row
 
     def discard(self, sequence_id: int) -> None:
-        """Remove the plan of a sequence that has one here."""
-        turn, _ = self._plans.pop(sequence_id)
-        del self._turns[bisect_left(self._turns, turn)]
+        """Remove the row of a sequence that has one here."""
+        key, _ = self._rows.pop(sequence_id)
+        del self._keys[bisect_left(self._keys, key)]
 
 
-def within(
-    plans: Iterable[ScheduledRow],
-    num_out: int,
-    most: int | None,
+def within_limit(
+    rows: Iterable[ScheduledRow],
+    num_in_flight: int,
+    limit: int | None,
     count_of: Callable[[ScheduledRow], int],
 ) -> list[ScheduledRow]:
-    """Return the plans that may run, in order, while `num_out` catch-up tokens are leased out.
+    """Return the rows that may run, in order, while `num_in_flight` prefill tokens are leased out.
 
-    At most `most` catch-up tokens may be out. A row that only decodes always runs. A row that
-    catches up also runs if it is the only one of its kind, even if it is longer than `most`. After
+    At most `limit` prefill tokens may be in flight. A row that only decodes always runs. A row that
+    catches up also runs if it is the only one of its kind, even if it is longer than `limit`. After
     a row that has to wait no other row catches up, so that none is overtaken for ever.
     """
-    if most is None:
-        return list(plans)
-    going: list[ScheduledRow] = []
-    for plan in plans:
-        count = count_of(plan)
-        if count and num_out and num_out + count > most:
-            most = 0
+    if limit is None:
+        return list(rows)
+    running: list[ScheduledRow] = []
+    for row in rows:
+        count = count_of(row)
+        if count and num_in_flight and num_in_flight + count > limit:
+            limit = 0
             continue
-        num_out += count
-        going.append(plan)
-    return going
+        num_in_flight += count
+        running.append(row)
+    return running
 
 
 class ReadyQueue:
-    """Plans of the ready rows, of clients and of background sequences."""
+    """Ready rows of one replica, of clients and of background sequences.
+
+    A sequence is here at most once: ready, in flight, or waiting for a draft. Each of `enqueue`,
+    `mark_in_flight`, `await_draft` and `remove` replaces what was noted of it before.
+    """
 
     def __init__(
         self,
-        max_group_size: int,
-        by_shape: bool = True,
+        role: Role,
+        max_rows: int,
         max_prefill_tokens: int | None = None,
-        known: PrefixIndex | None = None,
+        prefix_index: PrefixIndex | None = None,
     ) -> None:
-        """`max_prefill_tokens`: see PoolConfig. Tokens that `known` finds cached do not count."""
-        self.max_group_size = max_group_size
+        """`max_rows` is the maximum of one batch. `max_prefill_tokens`: see PoolConfig.
+
+        Tokens that `prefix_index` finds cached do not count.
+        """
+        self.role = role
+        self.max_rows = max_rows
         self._max_prefill = max_prefill_tokens
-        self.known = known
-        self.clients = DecodeQueue(max_group_size, by_shape)
-        """Clients' rows. With a limit of catch-up tokens, only the rows that only decode."""
-        self.catching_up = PrefillQueue()
+        self.prefix_index = prefix_index
+        self.decoding = DecodeQueue()
+        """Clients' rows. With a limit of prefill tokens, only the rows that only decode."""
+        self.prefill = PrefillQueue()
         """Clients' rows that the limit may delay. A delayed row takes no slot from another."""
-        self.num_out = 0
-        """Catch-up tokens of the replica's open leases. The caller sets it before `choose`."""
         self._background: dict[int, ScheduledRow] = {}
-        self._out: dict[int, str] = {}
-        """Sequence ID -> its target, for sequences that are leased out and would join a group."""
-        self.undrafted: dict[int, Sequence] = {}
+        self._in_flight: dict[int, str] = {}
+        """Sequence ID -> its target, for sequences that are leased out and would join a batch."""
+        self.awaiting_draft: dict[int, Sequence] = {}
         """On a target: clients' sequences that wait for a draft to begin, but could run without."""
+
+    def __iter__(self) -> Iterator[ScheduledRow]:
+        yield from self.decoding
+        yield from self.prefill
+        yield from self._background.values()
+
+    def __contains__(self, sequence_id: int) -> bool:
+        """Return whether the sequence has a ready row."""
+        queues = self.decoding.arrivals_of, self.prefill, self._background
+        return any(sequence_id in rows for rows in queues)
 
     @property
     def num_ready(self) -> int:
-        num_clients = len(self.clients.cohort_of) + len(self.catching_up)
-        return num_clients + len(self._background)
+        return len(self.decoding.arrivals_of) + len(self.prefill) + len(self._background)
 
     @property
-    def num_clients(self) -> int:
-        """Number of clients' rows that may run now."""
-        return len(self.clients.cohort_of) + len(self._let_in)
+    def may_gain_rows(self) -> bool:
+        """Whether a sequence in flight would join the ready rows when it comes back.
 
-    @property
-    def ready_since(self) -> float:
-        """Time since which the oldest client's row that may run now is ready."""
-        sinces = [plan.sequence.ready_since for plan in self._let_in]
-        if len(self.clients):
-            sinces.append(self.clients.ready_since)
-        return min(sinces)
-
-    @property
-    def has_out(self) -> bool:
-        """Whether a sequence is leased out that would join the rows of a target."""
-        return bool(self._out)
-
-    @property
-    def may_draft_more(self) -> bool:
-        """Whether a sequence is out on a target of these rows, so that a draft could wait for it.
-
-        Rows of an idle target cannot wait, nor can a row that only catches up. The check reads all
-        rows, so call it only while they are fewer than a group.
+        A draft waits only for sequences of the targets that its rows belong to. Rows of an idle
+        target cannot wait, nor can a row that only catches up. The check reads all rows of a draft,
+        so use it only while they are fewer than a batch.
         """
-        plans = list(self)
-        if any(plan.num_choices == 0 for plan in plans):
+        if self.role is _TARGET or not self._in_flight:
+            return bool(self._in_flight)
+        rows = list(self)
+        if any(row.num_choices == 0 for row in rows):
             return False
-        targets = {_target_of(plan) for plan in plans}
-        return any(target in targets for target in self._out.values())
+        targets = {_target_of(row) for row in rows}
+        return any(target in targets for target in self._in_flight.values())
 
-    def put(self, plan: ScheduledRow) -> None:
-        """Add the ready row of a sequence that is not noted here."""
-        if plan.sequence.is_background:
-            self._background[plan.sequence.sequence_id] = plan
-        elif self._max_prefill is not None and plan.num_catching_up:
-            self.catching_up.put(plan)
+    def enqueue(self, row: ScheduledRow) -> None:
+        """Note that a sequence is ready to run this row."""
+        self.remove(row.sequence.sequence_id)
+        if row.sequence.is_background:
+            self._background[row.sequence.sequence_id] = row
+        elif self._max_prefill is not None and row.num_catching_up:
+            self.prefill.put(row)
         else:
-            self.clients.put(plan)
+            self.decoding.put(row)
 
-    def lend(self, sequence_id: int, target: str) -> None:
-        """Note that a row which is ready here is leased out."""
-        if sequence_id in self.clients.cohort_of:
-            self.clients.discard(sequence_id)
-        elif sequence_id in self.catching_up:
-            self.catching_up.discard(sequence_id)
-        else:
-            del self._background[sequence_id]
-        self._out[sequence_id] = target
+    def mark_in_flight(self, sequence_id: int, target: str) -> None:
+        """Note that a sequence of this target is leased out and would join a batch afterwards."""
+        self.remove(sequence_id)
+        self._in_flight[sequence_id] = target
 
-    def put_out(self, sequence_id: int, target: str) -> None:
-        """Note that a sequence is leased out and would join a group."""
-        self._out[sequence_id] = target
+    def await_draft(self, sequence: Sequence) -> None:
+        """Note that a sequence of this target waits for its draft."""
+        self.remove(sequence.sequence_id)
+        self.awaiting_draft[sequence.sequence_id] = sequence
 
-    def put_undrafted(self, sequence: Sequence) -> None:
-        """Note a sequence that waits for its draft."""
-        self.undrafted[sequence.sequence_id] = sequence
-
-    def forget(self, sequence_id: int) -> None:
-        """Remove a sequence that has left or is about to be noted again."""
-        self._out.pop(sequence_id, None)
-        if self.undrafted:
-            self.undrafted.pop(sequence_id, None)
-        if sequence_id in self.clients.cohort_of:
-            self.clients.discard(sequence_id)
-        elif sequence_id in self.catching_up:
-            self.catching_up.discard(sequence_id)
+    def remove(self, sequence_id: int) -> None:
+        """Remove a sequence. Nothing happens if it is not here."""
+        self._in_flight.pop(sequence_id, None)
+        if self.awaiting_draft:
+            self.awaiting_draft.pop(sequence_id, None)
+        if sequence_id in self.decoding.arrivals_of:
+            self.decoding.discard(sequence_id)
+        elif sequence_id in self.prefill:
+            self.prefill.discard(sequence_id)
         elif self._background:
             self._background.pop(sequence_id, None)
 
-    def num_catching_up(self, plans: list[ScheduledRow]) -> int:
-        """Return the catch-up tokens that the replica has yet to compute, where they count."""
-        if not (self.catching_up or self._background):
-            return 0
-        return sum(map(self._num_computed, plans))
+    def prefill_rows(self, num_in_flight: int) -> list[ScheduledRow]:
+        """Return the clients' rows that may catch up now, in order, at most one batch of them.
 
-    def choose(self, overdue_at: float) -> list[ScheduledRow]:
-        """Return the next group, of rows that may run.
-
-        Background rows take the slots that clients leave free. The group is empty only if all ready
-        rows have to wait.
+        `num_in_flight` is the number of prefill tokens of the replica's open leases.
         """
-        chosen = self.clients.choose(overdue_at)
-        let_in = self._let_in
-        if let_in:
-            chosen = self._oldest(chosen + let_in)
-        num_seats = self.max_group_size - len(chosen)
-        if not (self._background and num_seats):
-            return chosen
-        num_out = self.num_out + self.num_catching_up(let_in)
-        background = sorted(self._background.values(), key=_age)
-        return chosen + self._within(background, num_out)[:num_seats]
-
-    def first(self) -> list[ScheduledRow]:
-        """Return the ready row of the sequence that ranks first, if it may run now."""
-        return self._within([min(self, key=rank_of)], self.num_out)
-
-    def _oldest(self, plans: list[ScheduledRow]) -> list[ScheduledRow]:
-        """Return the oldest plans, at most one group of them."""
-        if len(plans) <= self.max_group_size:
-            return plans
-        return sorted(plans, key=_age)[: self.max_group_size]
-
-    @property
-    def _let_in(self) -> list[ScheduledRow]:
-        """Clients' rows that may catch up now, in order of their turn."""
-        if not self.catching_up:
+        if not self.prefill:
             return []
-        first = islice(self.catching_up, self.max_group_size)
-        return self._within(first, self.num_out)
+        return self._within_limit(islice(self.prefill, self.max_rows), num_in_flight)
 
-    def _within(self, plans: Iterable[ScheduledRow], num_out: int) -> list[ScheduledRow]:
-        return within(plans, num_out, self._max_prefill, self._num_computed)
+    def background_rows(
+        self, num_in_flight: int, prefill: list[ScheduledRow]
+    ) -> list[ScheduledRow]:
+        """Return the background rows that may run besides these prefill rows, the oldest first."""
+        if not self._background:
+            return []
+        num_in_flight += self.num_prefill_tokens(prefill)
+        return self._within_limit(sorted(self._background.values(), key=age_of), num_in_flight)
 
-    def _num_computed(self, plan: ScheduledRow) -> int:
-        """Return the catch-up tokens of a row that the replica has yet to compute."""
-        count, known = plan.num_catching_up, self.known
-        if not count or known is None:
+    def first(self, num_in_flight: int) -> list[ScheduledRow]:
+        """Return the ready row of the sequence that ranks first, if it may run now."""
+        return self._within_limit([min(self, key=rank_of)], num_in_flight)
+
+    def num_prefill_tokens(self, rows: list[ScheduledRow]) -> int:
+        """Return the prefill tokens that the replica has yet to compute, where they count."""
+        if not (self.prefill or self._background):
+            return 0
+        return sum(map(self._num_computed, rows))
+
+    def _within_limit(self, rows: Iterable[ScheduledRow], num_in_flight: int) -> list[ScheduledRow]:
+        return within_limit(rows, num_in_flight, self._max_prefill, self._num_computed)
+
+    def _num_computed(self, row: ScheduledRow) -> int:
+        """Return the prefill tokens of a row that the replica has yet to compute."""
+        count, index = row.num_catching_up, self.prefix_index
+        if not count or index is None:
             return count
-        if plan.found_at != known.version:
-            plan.found_at = known.version
-            plan.num_found = known.num_found(plan.sequence, plan.row)
-        return max(count - plan.num_found, 0)
-
-    def __iter__(self) -> Iterator[ScheduledRow]:
-        yield from self.clients
-        yield from self.catching_up
-        yield from self._background.values()
+        if row.found_at != index.version:
+            row.found_at = index.version
+            row.num_found = index.num_found(row.sequence, row.row)
+        return max(count - row.num_found, 0)
 
 
-def _target_of(plan: ScheduledRow) -> str:
-    target = plan.sequence.target
+def _target_of(row: ScheduledRow) -> str:
+    target = row.sequence.target
     assert target is not None, "rows are made for sequences that a target has"
     return target.replica_id
-
-
-def _age(plan: ScheduledRow) -> tuple[float, float, int]:
-    return plan.age

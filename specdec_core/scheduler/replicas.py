@@ -114,7 +114,7 @@ class ReplicaState:
             replica_id=self.replica_id,
             role=self.role,
             num_sequences=len(self.sequences),
-            max_group_size=self.ready_queue.max_group_size,
+            max_group_size=self.ready_queue.max_rows,
             num_blocks=self.info.num_blocks,
             block_size=self.info.kv_cache_spec.block_size,
             num_free_blocks=self.num_free_blocks,
@@ -144,7 +144,7 @@ class ReplicaState:
         sequence.take_place(self.role, None)
         del self.sequences[sequence.sequence_id]
         self.background.pop(sequence.sequence_id, None)
-        self.ready_queue.forget(sequence.sequence_id)
+        self.ready_queue.remove(sequence.sequence_id)
         self.touch(sequence)
         self.num_unreserved_blocks += reservation.num_blocks
 
@@ -216,7 +216,7 @@ class ReplicaSet:
         if info.max_num_seqs:
             size = min(size, info.max_num_seqs)
             window = min(window, WINDOW_PER_ROW * size)
-        ready_queue = ReadyQueue(size, config.group_by_shape, most, known)
+        ready_queue = ReadyQueue(info.role, size, most, known)
         replica = ReplicaState(info, now, ready_queue, self.changed, self._device_of(info), window)
         replica.device.leases[info.replica_id] = replica.leases
         self.records[info.replica_id] = replica

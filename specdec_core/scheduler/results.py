@@ -53,7 +53,8 @@ class ResultHandler:
         answers = {answer.sequence_id: answer for answer in result.rows}
         # Values are read once and calls are written out: this loop is a third of a decision.
         is_target, lease_id = lease.role is Role.TARGET, lease.lease_id
-        sequences, changed, known = replica.sequences, replica.changed, replica.ready_queue.known
+        sequences, changed = replica.sequences, replica.changed
+        known = replica.ready_queue.prefix_index
         for row in lease.rows:
             sequence_id = row.sequence_id
             sequence = sequences.get(sequence_id)

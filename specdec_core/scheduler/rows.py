@@ -16,9 +16,6 @@ from specdec_core.speculation.k_policy import DraftLengthReason
 
 Age = tuple[float, float, int]
 """(ready since, rank, sequence ID, which is the end of its rank). A lower age is older."""
-Shape = tuple[int, ...]
-Likeness = tuple[int, ...]
-"""Sort key of one or two integers, compared by distance. The first integer counts first."""
 
 
 @dataclass(eq=False, slots=True)
@@ -31,10 +28,6 @@ class ScheduledRow:
     By the time the row is chosen, thousands of others have pushed that data out."""
     slot_len: int
     """Maximum positions that the replica holds while it runs the row."""
-    shape: Shape
-    """Rows of equal shape need no padding and no mask of their own."""
-    likeness: Likeness
-    """Rows are more alike the closer these numbers are. The first number counts first."""
     is_resuming: bool = False
     """Whether it checks tokens that a client brought back. They count as catch-up tokens, not as
     drafted ones."""
@@ -72,10 +65,7 @@ class ScheduledRow:
         row = row._replace(
             num_choices=row.num_choices - excess, proposal=row.proposal[:num_drafted]
         )
-        slot_len = self.slot_len - excess
-        return ScheduledRow(
-            self.sequence, row, slot_len, self.shape, self.likeness, self.is_resuming
-        )
+        return ScheduledRow(self.sequence, row, self.slot_len - excess, self.is_resuming)
 
     def note(self, cause: DraftLengthReason) -> None:
         """Record the reason for the number of drafted tokens that the row checks."""
@@ -90,6 +80,7 @@ class ScheduledRow:
 
 
 rank_of: Callable[[ScheduledRow], Rank] = attrgetter("sequence.rank")
+age_of: Callable[[ScheduledRow], Age] = attrgetter("age")
 
 
 def plan_verification(
@@ -132,9 +123,7 @@ def plan_verification(
             None if place.has_rules else sequence.request.rules,
         ),
     )
-    slot_len = end_len + num_checked
-    shape = base_len, slot_len - base_len
-    return ScheduledRow(sequence, row, slot_len, shape, (end_len,), is_resuming)
+    return ScheduledRow(sequence, row, end_len + num_checked, is_resuming)
 
 
 def plan_drafting(
@@ -154,13 +143,7 @@ def plan_drafting(
         num_choices=num_draft_tokens,
         rules=None if place.has_rules else sequence.request.rules,
     )
-    return ScheduledRow(
-        sequence=sequence,
-        row=row,
-        slot_len=end_len + max(num_draft_tokens - 1, 0),
-        shape=(num_draft_tokens, base_len, end_len - base_len),
-        likeness=(num_draft_tokens, end_len),
-    )
+    return ScheduledRow(sequence, row, slot_len=end_len + max(num_draft_tokens - 1, 0))
 
 
 def fit(plan: ScheduledRow, max_len: int) -> ScheduledRow:

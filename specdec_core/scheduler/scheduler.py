@@ -16,6 +16,7 @@ from specdec_core.scheduler.batch_builder import BatchBuilder
 from specdec_core.scheduler.commands import Command, Outbox
 from specdec_core.scheduler.compatibility import check_compatible, check_rollback
 from specdec_core.scheduler.device import OpenLease
+from specdec_core.scheduler.grouping import make_grouping_policy
 from specdec_core.scheduler.live_requests import LiveRequests, Timeouts
 from specdec_core.scheduler.pipelining import Pipelining
 from specdec_core.scheduler.proposals import Proposer
@@ -66,6 +67,7 @@ class Scheduler:
             outbox=self._outbox,
             tally=self._tally,
             overlap=self._overlap,
+            grouping=make_grouping_policy(config),
         )
 
     @property

@@ -93,8 +93,8 @@ MUTANTS = (
     Mutant(
         name="sequence-leased-twice",
         path="specdec_core/scheduler/batch_builder.py",
-        old="ready_queue.put_out(sequence.sequence_id, place.replica_id)\n            return\n",
-        new="ready_queue.put_out(sequence.sequence_id, place.replica_id)\n",
+        old="ready.mark_in_flight(sequence.sequence_id, place.replica_id)\n            return\n",
+        new="ready.mark_in_flight(sequence.sequence_id, place.replica_id)\n",
         breaks="two groups advance one sequence at the same time",
         killed_by=(
             "tests/pool/test_background.py::test_it_never_makes_a_target_busy_while_a_client_is_being_drafted",
@@ -102,8 +102,8 @@ MUTANTS = (
     ),
     Mutant(
         name="part-of-a-group-goes-behind-a-running-one",
-        path="specdec_core/scheduler/batch_builder.py",
-        old="        if replica.leases:\n            return False\n",
+        path="specdec_core/scheduler/batch_rules.py",
+        old=" or replica.has_leases",
         new="",
         breaks="where passes are long, the parts of a group take turns for ever",
         killed_by=(
@@ -123,7 +123,7 @@ MUTANTS = (
     Mutant(
         name="sequence-that-left-stays-in-the-ready-queue",
         path="specdec_core/scheduler/replicas.py",
-        old="        self.ready_queue.forget(sequence.sequence_id)\n",
+        old="        self.ready_queue.remove(sequence.sequence_id)\n",
         new="",
         breaks="a group is formed with a sequence that has ended",
         killed_by=(
@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         name="short-prompts-overtake",
         path="specdec_core/scheduler/ready_queue.py",
-        old="            most = 0\n",
+        old="            limit = 0\n",
         new="",
         breaks="a long prompt waits for as long as short ones come",
         killed_by=(_TESTS + "test_nobody_overtakes_a_prompt_that_has_to_wait",),

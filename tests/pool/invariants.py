@@ -33,7 +33,7 @@ def check_empty(pool: Scheduler) -> None:
         assert not replica.leases
         assert replica.num_reserved_blocks == 0
         assert not replica.ready_queue.num_ready
-        assert not replica.ready_queue.has_out
+        assert not replica.ready_queue._in_flight
 
 
 def _check_replica(replica: ReplicaState, live: dict[int, Sequence]) -> None:

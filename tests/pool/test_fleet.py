@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specdec_core.messages import Role
 from specdec_core.scheduler.device import Device
 from specdec_core.scheduler.ready_queue import ReadyQueue
 from specdec_core.scheduler.replicas import ReplicaState
@@ -14,7 +15,7 @@ def placed(length: int, num_blocks: int = 10) -> tuple[ReplicaState, KVReservati
     replica = ReplicaState(
         info(num_blocks=num_blocks, block_size=4),
         last_seen=0.0,
-        ready_queue=ReadyQueue(4),
+        ready_queue=ReadyQueue(Role.TARGET, 4),
         changed={},
         device=Device(),
     )
@@ -60,7 +61,7 @@ def test_an_empty_replica_has_room_for_what_fills_it() -> None:
     replica = ReplicaState(
         info(num_blocks=2, block_size=4),
         last_seen=0.0,
-        ready_queue=ReadyQueue(4),
+        ready_queue=ReadyQueue(Role.TARGET, 4),
         changed={},
         device=Device(),
     )

@@ -23,7 +23,7 @@ class World:
         drafts = [
             SimpleNamespace(
                 replica_id=name,
-                ready_queue=SimpleNamespace(clients=range(size), max_group_size=GROUP),
+                ready_queue=SimpleNamespace(decoding=range(size), max_rows=GROUP),
             )
             for name, size in queues.items()
         ]
@@ -33,9 +33,8 @@ class World:
             )
             for number, draft in enumerate(waiting)
         }
-        ready_queue = SimpleNamespace(
-            max_group_size=GROUP, num_clients=num_ready, undrafted=sequences
-        )
+        self.num_ready = num_ready
+        ready_queue = SimpleNamespace(max_rows=GROUP, awaiting_draft=sequences)
         self.target: Any = SimpleNamespace(
             ready_queue=ready_queue, touch=lambda sequence: self.touched.append(sequence.name)
         )
@@ -46,7 +45,7 @@ class World:
 
     def fill(self) -> bool:
         proposer: Any = self
-        return DraftFallback(self.fleet, proposer).fill(self.target)
+        return DraftFallback(self.fleet, proposer).fill(self.target, self.num_ready)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_core.scheduler.grouping import DecodeQueue
+from specdec_core.scheduler.ready_queue import DecodeQueue
 from specdec_core.scheduler.rows import ScheduledRow
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -15,22 +15,22 @@ from tests.pool.test_grouping import lengths, plan
 
 
 def test_the_oldest_rows_go_first_though_others_are_alike() -> None:
-    ready = DecodeQueue(2, by_shape=False)
+    ready = DecodeQueue()
     for since, length in ((1, 5), (2, 70), (3, 9), (4, 9), (5, 9)):
         ready.put(plan(since, length))
-    assert lengths(ready.choose(overdue_at=0)) == [5, 70]
+    assert lengths(ready.oldest(2)) == [5, 70]
 
 
 def test_rows_of_one_age_go_by_rank() -> None:
-    ready = DecodeQueue(2, by_shape=False)
+    ready = DecodeQueue()
     plans = [plan(1, length) for length in (50, 9, 51, 8)]
     for each in reversed(plans):
         ready.put(each)
-    assert lengths(ready.choose(overdue_at=0)) == [50, 9]
+    assert lengths(ready.oldest(2)) == [50, 9]
 
 
 def test_the_pool_does_as_it_is_configured() -> None:
-    cell = Cell(config(max_group_size=2, window=3, max_group_wait_s=10.0, group_by_shape=False))
+    cell = Cell(config(max_group_size=2, window=3, max_group_wait_s=10.0))
     cell.join(info())
     for i, length in enumerate((5, 9, 9)):
         cell.add(request(str(i), (1,) * length))
@@ -47,7 +47,7 @@ def test_the_pool_does_as_it_is_configured() -> None:
 def test_rows_that_come_in_any_order_and_go_are_chosen_by_age(
     events: list[tuple[int, bool]], max_size: int, order: random.Random
 ) -> None:
-    ready = DecodeQueue(max_size, by_shape=False)
+    ready = DecodeQueue()
     plans: list[ScheduledRow] = []
     fresh = [plan(float(since), 5) for since, _ in events]
     order.shuffle(fresh)
@@ -58,5 +58,5 @@ def test_rows_that_come_in_any_order_and_go_are_chosen_by_age(
             plans.append(arriving)
             ready.put(arriving)
         if plans:
-            chosen = {each.age for each in ready.choose(overdue_at=0)}
+            chosen = {each.age for each in ready.oldest(max_size)}
             assert chosen == set(sorted(each.age for each in plans)[:max_size])

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.messages import GroupLease, LeaseRow, Role
 from specdec_core.scheduler import SendLease, SequenceStatus
-from specdec_core.scheduler.grouping import DecodeQueue
-from specdec_core.scheduler.rows import ScheduledRow
-from specdec_core.scheduler.sequence import Sequence
+from specdec_core.scheduler.equal_length import choose_by_length
+from specdec_core.scheduler.ready_queue import ReadyQueue
+from specdec_core.scheduler.rows import ScheduledRow, plan_drafting
+from specdec_core.scheduler.sequence import KVReservation, Sequence
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 
@@ -26,16 +27,14 @@ def plan(ready_since: float, length: int, num_fed: int = 1) -> ScheduledRow:
     sequence = Sequence(next(numbers), request("a"), 0.0)
     sequence.ready_since = ready_since
     row = LeaseRow(sequence.sequence_id, length, 0, (1,), num_choices=num_fed)
-    return ScheduledRow(
-        sequence, row, length + num_fed, shape=(length, num_fed), likeness=(length,)
-    )
+    return ScheduledRow(sequence, row, length + num_fed)
 
 
 def choose_group(plans: list[ScheduledRow], max_size: int, overdue_at: float) -> list[ScheduledRow]:
-    ready = DecodeQueue(max_size, by_shape=True)
+    ready = ReadyQueue(Role.TARGET, max_size)
     for ready_plan in plans:
-        ready.put(ready_plan)
-    return ready.choose(overdue_at)
+        ready.enqueue(ready_plan)
+    return choose_by_length(ready, overdue_at)
 
 
 def lengths(group: list[ScheduledRow]) -> list[int]:
@@ -68,6 +67,18 @@ def test_otherwise_the_oldest_row_takes_those_of_similar_length() -> None:
     assert lengths(choose_group(plans, 3, overdue_at=0)) == [50, 49, 52]
 
 
+def test_rows_of_a_draft_are_alike_if_it_drafts_as_many_tokens() -> None:
+    ready = ReadyQueue(Role.DRAFT, 2)
+    for since, num_tokens in enumerate((4, 1, 0, 3, 4)):
+        sequence = Sequence(since, request("a", (1,) * 9), arrived_at=0.0)
+        sequence.ready_since = float(since)
+        place = KVReservation("draft", cached_len=8)
+        ready.enqueue(plan_drafting(sequence, place, num_tokens, chunk=8))
+    assert [row.num_choices for row in choose_by_length(ready, overdue_at=-1)] == [4, 4]
+    ready.remove(4)
+    assert [row.num_choices for row in choose_by_length(ready, overdue_at=-1)] == [4, 3]
+
+
 def test_overdue_rows_go_first_by_age_and_the_rest_of_the_group_resembles_the_oldest() -> None:
     plans = [plan(1, 50), plan(2, 9), plan(3, 7), plan(4, 51), plan(5, 7), plan(6, 7)]
     assert lengths(choose_group(plans, 3, overdue_at=2)) == [50, 9, 51]
@@ -91,7 +102,7 @@ def test_of_many_rows_that_are_equally_overdue_the_same_go_as_of_few() -> None:
 
 
 def test_a_full_group_of_equal_rows_goes_first_until_the_oldest_has_waited_its_bound() -> None:
-    cell = Cell(config(max_group_size=2, window=3, max_group_wait_s=10.0, group_by_shape=True))
+    cell = Cell(config(max_group_size=2, window=3, max_group_wait_s=10.0, grouping="equal_length"))
     cell.join(info())
     for i, length in enumerate((5, 9, 9)):
         cell.add(request(str(i), (1,) * length))
@@ -139,7 +150,7 @@ def test_prefill_chunks_and_decoding_rows_share_a_pass() -> None:
 
 
 def test_equal_length_groups_are_formed_and_counted_when_lengths_allow() -> None:
-    cell = Cell(config(max_group_size=4, window=16, max_group_wait_s=10.0, group_by_shape=True))
+    cell = Cell(config(max_group_size=4, window=16, max_group_wait_s=10.0, grouping="equal_length"))
     cell.join(info())
     for i in range(16):
         cell.add(request(str(i), (1,) * (3 + 2 * (i % 4)), max_tokens=2, seed=i))
@@ -343,7 +354,9 @@ def naive_group(plans: list[ScheduledRow], max_size: int, overdue_at: float) -> 
     if oldest.sequence.ready_since > overdue_at:
         buckets: dict[tuple[int, ...], list[ScheduledRow]] = {}
         for ready_plan in by_age:
-            buckets.setdefault(ready_plan.shape, []).append(ready_plan)
+            buckets.setdefault((ready_plan.row.base_len, ready_plan.slot_len), []).append(
+                ready_plan
+            )
         largest = max(buckets.values(), key=len)
         if len(largest) >= max_size:
             return largest[:max_size]
@@ -351,7 +364,7 @@ def naive_group(plans: list[ScheduledRow], max_size: int, overdue_at: float) -> 
     def turn(plan: ScheduledRow) -> tuple[float, int]:
         since = plan.sequence.ready_since
         waited_from = since if since <= overdue_at else float("inf")
-        return waited_from, abs(plan.likeness[0] - oldest.likeness[0])
+        return waited_from, abs(plan.end_len - oldest.end_len)
 
     return sorted(by_age, key=turn)[:max_size]
 
@@ -369,15 +382,15 @@ def naive_group(plans: list[ScheduledRow], max_size: int, overdue_at: float) -> 
 def test_rows_that_come_and_go_are_chosen_as_from_a_list_of_them(
     events: list[tuple[int, int, int, bool]], max_size: int, overdue_at: int, num_sinces: int
 ) -> None:
-    ready, plans = DecodeQueue(max_size, by_shape=True), []
+    ready, plans = ReadyQueue(Role.TARGET, max_size), []
     for since, length, num_fed, leaves in events:
         if leaves and plans:
             gone = plans.pop(since % len(plans))
-            ready.discard(gone.sequence.sequence_id)
+            ready.remove(gone.sequence.sequence_id)
         else:
             plans.append(plan(float(since % num_sinces), length, num_fed))
-            ready.put(plans[-1])
-        chosen = ready.choose(overdue_at)
+            ready.enqueue(plans[-1])
+        chosen = choose_by_length(ready, overdue_at)
         expected = naive_group(plans, max_size, overdue_at)
         assert sorted(chosen, key=age_of) == sorted(expected, key=age_of)
     assert sorted(p.age for p in ready) == sorted(p.age for p in plans)

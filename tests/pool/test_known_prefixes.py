@@ -134,8 +134,8 @@ def test_what_is_decoded_is_known_too() -> None:
     cell.run()
     ready_queue = cell.pool._fleet["target"].ready_queue
     turn = sequence((*COMMON, *asked.token_ids, 1, 1))
-    assert ready_queue.known is not None
-    assert num_found(ready_queue.known, turn) == 12
+    assert ready_queue.prefix_index is not None
+    assert num_found(ready_queue.prefix_index, turn) == 12
 
 
 def burst(cell: Cell, *names: str) -> list[int]:

@@ -15,6 +15,7 @@ from specdec_core.errors import QueueFullError
 from specdec_core.messages import Role
 from specdec_core.request import FinishReason
 from specdec_core.scheduler import SendFree
+from specdec_core.scheduler.grouping import GROUPING_POLICIES
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import VOCAB_SIZE, FakeReplica, info
@@ -34,7 +35,7 @@ configs = st.builds(
     max_prefill_tokens=st.sampled_from([None, 1, 6, 20]),
     max_group_wait_s=st.sampled_from([0.0, 0.1, 1.0]),
     overlap=st.sampled_from(OverlapMode),
-    group_by_shape=st.booleans(),
+    grouping=st.sampled_from(list(GROUPING_POLICIES)),
     lease_ttl_s=st.just(TTL_S),
     max_queued=st.integers(3, 40),
 )

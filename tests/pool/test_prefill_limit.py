@@ -20,8 +20,8 @@ from specdec_core.scheduler.ready_queue import (
     YIELD_S_PER_TOKEN,
     PrefillQueue,
     ReadyQueue,
-    turn_of,
-    within,
+    prefill_key,
+    within_limit,
 )
 from specdec_core.scheduler.rows import plan_verification
 from specdec_core.scheduler.sequence import KVReservation, Sequence
@@ -192,7 +192,7 @@ def test_no_prompt_is_so_long_that_it_waits_for_more_than_the_longest_yield() ->
     tokens = int(2 * MAX_YIELD_S / YIELD_S_PER_TOKEN)
     place = KVReservation("target", cached_len=0)
     turns = [
-        turn_of(plan_verification(Sequence(number, request("", ids), at), place, (), 8))
+        prefill_key(plan_verification(Sequence(number, request("", ids), at), place, (), 8))
         for number, (ids, at) in enumerate([((1,) * tokens, 0.0), ((1,), MAX_YIELD_S)])
     ]
     assert turns[0] < turns[1]
@@ -210,7 +210,7 @@ def test_rows_that_catch_up_are_kept_by_turn(arrivals: list[tuple[float, int]]) 
         rows.put(plan)
     for plan in plans[::2]:
         rows.discard(plan.sequence.sequence_id)
-    assert list(rows) == sorted(plans[1::2], key=turn_of)
+    assert list(rows) == sorted(plans[1::2], key=prefill_key)
     assert len(rows) == len(plans[1::2])
     assert [plan.sequence.sequence_id in rows for plan in plans] == [
         number % 2 == 1 for number in range(len(plans))
@@ -284,13 +284,12 @@ def test_where_blocks_are_short_no_more_goes_than_the_limit_lets() -> None:
 
 def test_who_ranks_first_takes_the_place_of_others_only_within_the_limit() -> None:
     """As it does where those that were chosen got no blocks."""
-    ready_queue = ReadyQueue(8, by_shape=False, max_prefill_tokens=4)
+    ready_queue = ReadyQueue(Role.TARGET, 8, max_prefill_tokens=4)
     place = KVReservation("target", cached_len=0)
     first = plan_verification(Sequence(0, request("0", (1,) * 5), arrived_at=0.0), place, (), 8)
-    ready_queue.put(first)
-    assert ready_queue.first() == [first]
-    ready_queue.num_out = 1
-    assert ready_queue.first() == []
+    ready_queue.enqueue(first)
+    assert ready_queue.first(num_in_flight=0) == [first]
+    assert ready_queue.first(num_in_flight=1) == []
 
 
 def test_the_first_tokens_of_prompts_come_in_turn_and_right() -> None:
@@ -411,5 +410,5 @@ def test_the_wait_of_a_prompt_is_counted() -> None:
 
 def test_behind_a_row_that_waits_those_that_only_decode_go_all_the_same() -> None:
     counts = {"first": 3, "waits": 9, "small": 1, "decodes": 0}
-    going = within(cast(Any, list(counts)), 1, 5, lambda name: counts[cast(Any, name)])
+    going = within_limit(cast(Any, list(counts)), 1, 5, lambda name: counts[cast(Any, name)])
     assert going == ["first", "decodes"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from specdec_core.messages import Role
 from specdec_core.scheduler.ready_queue import ReadyQueue
 from specdec_core.scheduler.rows import plan_drafting
 from specdec_core.scheduler.sequence import KVReservation, Sequence
@@ -18,11 +19,11 @@ from tests.pool.cell import request
 def test_a_draft_waits_for_rows_of_the_targets_that_its_own_are_of(
     num_draft_tokens: int, out_on: str, expected: bool
 ) -> None:
-    ready_queue, sequence = ReadyQueue(4), Sequence(0, request("a"), 0.0)
+    ready_queue, sequence = ReadyQueue(Role.DRAFT, 4), Sequence(0, request("a"), 0.0)
     sequence.target, sequence.draft = KVReservation("the target"), KVReservation("the draft")
-    ready_queue.put(plan_drafting(sequence, sequence.draft, num_draft_tokens, chunk=8))
-    assert not ready_queue.may_draft_more
-    ready_queue.put_out(1, out_on)
-    assert ready_queue.may_draft_more == expected
-    ready_queue.forget(1)
-    assert not ready_queue.may_draft_more
+    ready_queue.enqueue(plan_drafting(sequence, sequence.draft, num_draft_tokens, chunk=8))
+    assert not ready_queue.may_gain_rows
+    ready_queue.mark_in_flight(1, out_on)
+    assert ready_queue.may_gain_rows == expected
+    ready_queue.remove(1)
+    assert not ready_queue.may_gain_rows

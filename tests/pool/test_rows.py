@@ -21,13 +21,11 @@ def test_a_draft_caches_all_that_it_drafts_but_the_last(
     plan = plan_drafting(sequence(9), KVReservation("d", cached_len=7), num_draft_tokens, 100)
     assert (plan.row.base_len, plan.end_len, plan.num_choices) == (7, 9, num_draft_tokens)
     assert plan.slot_len == slot_len
-    assert plan.shape == (num_draft_tokens, 7, 2)
 
 
 def test_a_target_caches_the_proposal_and_chooses_once_more() -> None:
     plan = plan_verification(sequence(9), KVReservation("t", cached_len=8), (3, 4), 100)
     assert (plan.row.base_len, plan.end_len, plan.slot_len, plan.num_choices) == (8, 9, 11, 3)
-    assert plan.shape == (8, 3)
 
 
 def test_the_last_id_is_fed_even_where_it_is_believed_cached() -> None:

@@ -111,7 +111,7 @@ class Life:
             lease_ttl_s=_TTL_S,
             max_queued=20,
             overlap=OverlapMode.NEVER,  # the digests are older
-            group_by_shape=True,
+            grouping="equal_length",
         )
 
     def live(self) -> str:

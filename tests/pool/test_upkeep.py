@@ -16,7 +16,8 @@ from specdec_core.config import SpecMethod
 from specdec_core.messages import LeaseRow, Role
 from specdec_core.scheduler import SendReset
 from specdec_core.scheduler import batch_builder as dispatch
-from specdec_core.scheduler.grouping import DecodeQueue
+from specdec_core.scheduler.equal_length import LengthBuckets, choose_by_length
+from specdec_core.scheduler.ready_queue import ReadyQueue
 from specdec_core.scheduler.rows import ScheduledRow
 from specdec_core.scheduler.sequence import Sequence
 from tests.pool.cell import Cell, config, request
@@ -113,34 +114,36 @@ def test_the_pool_leaves_no_cycles_of_garbage() -> None:
 
 
 def test_rows_that_come_and_go_behind_one_that_stays_leave_nothing() -> None:
-    ready = DecodeQueue(max_size=1, by_shape=True)
+    ready = ReadyQueue(Role.TARGET, max_rows=1)
     rng = random.Random(0)
     oldest = _plan(0, 5)
-    ready.put(oldest)
+    ready.enqueue(oldest)
     for number in range(1, 2000):
-        ready.put(_plan(number, rng.randrange(100)))
-        ready.choose(overdue_at=-1)
-        ready.discard(number)
+        ready.enqueue(_plan(number, rng.randrange(100)))
+        choose_by_length(ready, overdue_at=-1)
+        ready.remove(number)
     assert list(ready) == [oldest]
-    assert sum(map(len, (ready._sinces, ready._cohorts, ready._alike._rows))) < 300
-    assert len(ready._alike._likenesses) == 1
+    decoding, buckets = ready.decoding, ready.decoding._index
+    assert isinstance(buckets, LengthBuckets)
+    assert sum(map(len, (decoding._times, decoding._arrivals, buckets._rows))) < 300
+    assert len(buckets._lengths) == 1
 
 
 def _plan(number: int, length: int) -> ScheduledRow:
     sequence = Sequence(number, request("a"), 0.0)
     sequence.ready_since = float(number)
     row = LeaseRow(number, length, 0, (1,), num_choices=1)
-    return ScheduledRow(sequence, row, length + 1, (length, 1), (length,))
+    return ScheduledRow(sequence, row, length + 1)
 
 
 def test_a_row_that_left_before_it_was_compared_with_others_is_not_chosen() -> None:
-    ready = DecodeQueue(max_size=1, by_shape=True)
+    ready = ReadyQueue(Role.TARGET, max_rows=1)
     left, *others = (_plan(number, 5) for number in range(3))
-    ready.put(left)
-    ready.discard(left.sequence.sequence_id)
+    ready.enqueue(left)
+    ready.remove(left.sequence.sequence_id)
     for plan in others:
-        ready.put(plan)
-    assert ready.choose(overdue_at=-1) == others[:1]
+        ready.enqueue(plan)
+    assert choose_by_length(ready, overdue_at=-1) == others[:1]
 
 
 def test_the_stop_ids_that_a_client_made_up_go_with_its_request() -> None:

@@ -46,8 +46,6 @@ def plan(num_drafted: int, accepted: int = 0, drafted: int = 0) -> ScheduledRow:
         sequence=sequence,
         row=row,
         slot_len=10 + num_drafted,
-        shape=(9, num_drafted + 1),
-        likeness=(10,),
     )
 
 
@@ -223,6 +221,5 @@ def test_a_shorter_plan_is_of_the_same_row() -> None:
     whole.is_resuming = True
     short = whole.shortened(1)
     assert short.sequence is whole.sequence
-    assert (short.shape, short.likeness) == (whole.shape, whole.likeness)
     assert short.is_resuming
     assert (short.slot_len, short.row.num_choices, short.proposal) == (11, 2, (0,))

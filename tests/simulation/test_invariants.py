@@ -144,7 +144,7 @@ def test_a_row_that_nobody_plans_while_no_draft_serves_is_found(
     def forgetful(self: BatchBuilder, sequence: Sequence, place: KVReservation) -> None:
         note(self, sequence, place)
         if sequence.sequence_id % 3 == 0 and not self._fleet.of_role(Role.DRAFT):
-            self._fleet[place.replica_id].ready_queue.forget(sequence.sequence_id)
+            self._fleet[place.replica_id].ready_queue.remove(sequence.sequence_id)
 
     monkeypatch.setattr(BatchBuilder, "_note_on_target", forgetful)
     assert found().startswith("(k)")
@@ -153,7 +153,7 @@ def test_a_row_that_nobody_plans_while_no_draft_serves_is_found(
 def test_a_target_that_is_fed_more_prompts_than_it_may_be_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ReadyQueue, "num_catching_up", lambda ready_queue, plans: 0)
+    monkeypatch.setattr(ReadyQueue, "num_prefill_tokens", lambda ready_queue, rows: 0)
     assert "is to catch up by" in found()
 
 

@@ -31,10 +31,10 @@ _KEPT = (
     "driver.scheduler._fleet.drafts",
     "driver.scheduler._fleet.records",
     "driver.scheduler._fleet.targets",
-    "driver.scheduler._fleet.records[].ready_queue.known._known",
-    "driver.scheduler._fleet.records[].ready_queue.clients._cohorts",
-    "driver.scheduler._fleet.records[].ready_queue.clients._sinces",
-    "driver.scheduler._fleet.records[].ready_queue.clients._unranked",
+    "driver.scheduler._fleet.records[].ready_queue.prefix_index._known",
+    "driver.scheduler._fleet.records[].ready_queue.decoding._arrivals",
+    "driver.scheduler._fleet.records[].ready_queue.decoding._times",
+    "driver.scheduler._fleet.records[].ready_queue.decoding._unsorted",
     "driver.scheduler._fleet.records[].device._answers",
     "driver.scheduler._fleet.records[].device._passes",
     "driver.scheduler._fleet.records[].device.leases",
@@ -42,7 +42,7 @@ _KEPT = (
     "driver.scheduler._timeouts._heap",
 )
 """Containers that may keep entries by replica, stream, client, setting, kind, bucket or block.
-Cohorts and timeouts are removed once there are many."""
+Arrivals and timeouts are removed once there are many."""
 _FIGURES = ("driver.scheduler._k_policy.", "driver.scheduler._overlap.", "driver.scheduler._tally.")
 """Path prefixes of containers with measurements, by kind."""
 

@@ -191,10 +191,8 @@ def _check_undrafted(
         raise Violation(f"(k) {sequence.request_id} waits for a draft, and there is none")
     record = fleet[target.replica_id]
     if target.row is None and record.is_usable:
-        sequence_id, ready_queue = sequence.sequence_id, record.ready_queue
-        ready = (ready_queue.clients.cohort_of, ready_queue.catching_up, ready_queue._background)
-        is_planned = any(sequence_id in rows for rows in ready)
-        if not is_planned and sequence_id not in fleet.changed:
+        sequence_id = sequence.sequence_id
+        if sequence_id not in record.ready_queue and sequence_id not in fleet.changed:
             raise Violation(f"(k) no draft is left, and nobody verifies {sequence.request_id}")
 
 

@@ -99,6 +99,27 @@ def test_two_targets_and_two_drafts_all_work() -> None:
     run(scenario)
 
 
+def test_rows_of_equal_length_share_batches_of_a_window_that_is_larger() -> None:
+    """EXSPEC as the paper has it. The oldest rows would be of two lengths in every batch."""
+    config = replace(
+        PLAIN, max_group_size=2, window=8, max_group_wait_s=10.0, grouping="equal_length"
+    )
+
+    async def scenario() -> None:
+        async with cell(config) as parts:
+            client = await parts.client()
+            asked = [request("longer" if i % 2 else "short", 6) for i in range(8)]
+            asked = [replace(one, request_id=str(i)) for i, one in enumerate(asked)]
+            answers = [asyncio.create_task(collect(client, one)) for one in asked]
+            await until(lambda: parts.driver.pool.counters().num_waiting == 8)
+            parts.start_replica("t0", Role.TARGET)
+            assert await asyncio.gather(*answers) == [expected(one) for one in asked]
+            counters = parts.driver.pool.counters()
+            assert counters.group_sizes == (0, 0, counters.num_equal_length_groups)
+
+    run(scenario)
+
+
 def test_a_coordinator_restart_is_a_pause() -> None:
     async def scenario() -> None:
         async with cell(DRAFTING) as parts:

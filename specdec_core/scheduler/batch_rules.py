@@ -1,0 +1,78 @@
+"""Rules that the batches of every grouping policy keep: when a batch is due, and what fills it."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
+
+from specdec_core.scheduler.device import Device
+from specdec_core.scheduler.ready_queue import ReadyQueue
+from specdec_core.scheduler.rows import ScheduledRow, age_of
+
+NEXT_EVENT = inf
+"""Time until which a batch is held if only an event, such as a result, can make it due."""
+
+
+class ReplicaLoad(NamedTuple):
+    """Work of a replica when its next batch is chosen."""
+
+    device: Device
+    has_leases: bool
+    """Whether the replica has a batch that it has not answered."""
+    num_prefill_tokens: int
+    """Prefill tokens of its open leases. They count for PoolConfig.max_prefill_tokens."""
+    max_split_rows: int | None
+    """Maximum rows of a batch while sequences are split in halves (Pipelining); None while they are
+    not."""
+
+
+def hold_until(
+    ready: ReadyQueue, replica: ReplicaLoad, now: float, max_wait_s: float
+) -> float | None:
+    """Return the time until which the next batch waits for more rows, or None if it is due.
+
+    A batch is due if it is full, if it has waited `max_wait_s`, or if no row is about to join it.
+    After a running batch only a full one is sent. Other rows would not run sooner if they were
+    sent, and rows in flight may join them. On a shared device a batch also waits for the passes of
+    the other replicas. If sequences are split, the rows in flight are the other half.
+    """
+    prefill = ready.prefill_rows(replica.num_prefill_tokens)
+    num_clients = len(ready.decoding) + len(prefill)
+    if num_clients and replica.max_split_rows is not None:
+        return None
+    if num_clients >= ready.max_rows or not ready.may_gain_rows:
+        return None
+    # Background rows join a client's, or run when there are none.
+    if not num_clients or replica.has_leases:
+        return NEXT_EVENT
+    ready_times = [row.sequence.ready_since for row in prefill]
+    if len(ready.decoding):
+        ready_times.append(ready.decoding.ready_since)
+    ready_since = min(ready_times)
+    until = max(ready_since + max_wait_s, replica.device.worth_waiting_until(ready_since))
+    return until if until > now else None
+
+
+def fill_batch(
+    decoding: list[ScheduledRow], ready: ReadyQueue, replica: ReplicaLoad
+) -> list[ScheduledRow]:
+    """Return a batch of the chosen `decoding` rows, at most a full one, and others of the queue.
+
+    Of these rows and of those that may catch up the oldest ones stay. Background rows take the
+    slots that clients leave free. The batch is empty only if all ready rows have to wait.
+    """
+    prefill = ready.prefill_rows(replica.num_prefill_tokens)
+    batch = _oldest(decoding + prefill, ready.max_rows)
+    num_free = ready.max_rows - len(batch)
+    if num_free:
+        batch = batch + ready.background_rows(replica.num_prefill_tokens, prefill)[:num_free]
+    if replica.max_split_rows is None:
+        return batch
+    return _oldest(batch, replica.max_split_rows)
+
+
+def _oldest(rows: list[ScheduledRow], count: int) -> list[ScheduledRow]:
+    """Return the oldest rows, those of clients before background rows."""
+    if len(rows) <= count:
+        return rows
+    return sorted(rows, key=lambda row: (row.sequence.is_background, age_of(row)))[:count]
