@@ -97,7 +97,7 @@ MUTANTS = (
         new="ready.mark_in_flight(sequence.sequence_id, place.replica_id)\n",
         breaks="two groups advance one sequence at the same time",
         killed_by=(
-            "tests/pool/test_background.py::test_it_never_makes_a_target_busy_while_a_client_is_being_drafted",
+            "tests/pool/test_drafting.py::test_a_caught_up_draft_proposes_and_its_cache_is_fed_only_what_it_lacks",
         ),
     ),
     Mutant(
