@@ -198,7 +198,7 @@ def _measure(bench: _Bench, repeats: int) -> Medians:
     }
     for turn in track(range(repeats + 2), description="repeats"):
         for decider, kernels in deciders.items():
-            with patch.object(native_choice, "_kernels", kernels):
+            with patch.object(native_choice, "choice_kernels", lambda kernels=kernels: kernels):
                 for name, params in SETTINGS.items():
                     cost = bench.run_round(replace(params, seed=turn))
                     if turn >= 2:

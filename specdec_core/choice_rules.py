@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import Grammar, GrammarCompiler
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SAMPLING_FIELDS, Effect, SamplingParams
+
+_LOGIT_DEFAULTS = {
+    one.name: one.default for one in SAMPLING_FIELDS if one.effect is not Effect.NONE
+}
+_HISTORY_FIELDS = {one.name for one in SAMPLING_FIELDS if one.effect is Effect.HISTORY}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SamplingRules:
     """One request's rules. With the IDs before a position they determine the token there."""
 
@@ -25,19 +31,21 @@ class SamplingRules:
     """Only sequences with an equal salt share cached blocks. No choice depends on it."""
     grammar: Grammar | None = field(default=None, compare=False)
     """Compiled grammar of the parameters. It is never sent."""
-    needs_history: bool = field(init=False, compare=False)
-    """True if a choice depends on the IDs before it. Read several times per row."""
 
-    def __post_init__(self) -> None:
-        params = self.params
-        needs_history = (
-            params.presence_penalty != 0.0
-            or params.frequency_penalty != 0.0
-            or params.repetition_penalty != 1.0
-            or bool(params.bad_words)
-            or params.grammar is not None
+    # Both are cached, because each row reads them several times.
+    @cached_property
+    def logit_fields(self) -> frozenset[str]:
+        """Names of the parameters that change logits, because they differ from their defaults."""
+        return frozenset(
+            name
+            for name, default in _LOGIT_DEFAULTS.items()
+            if getattr(self.params, name) != default
         )
-        object.__setattr__(self, "needs_history", needs_history)
+
+    @cached_property
+    def needs_history(self) -> bool:
+        """True if a choice depends on the IDs before it."""
+        return not self.logit_fields.isdisjoint(_HISTORY_FIELDS)
 
     @property
     def failure(self) -> str | None:

@@ -198,12 +198,12 @@ def threads_as_they_were() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def choice_of_pytorch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def choice_of_pytorch(request: pytest.FixtureRequest) -> None:
     """A model that an earlier test has loaded lets its process choose with kernels of ours, past
     whatever this test does to PyTorch's choice. Tests of both deciders say themselves which."""
     module = sys.modules.get("specdec_core.sampling.cpu")
     if module is not None and "decider" not in request.fixturenames:
-        monkeypatch.setattr(module, "_kernels", None)
+        module.load_choice_kernels.cache_clear()
 
 
 def _has_gpu() -> bool:

@@ -41,7 +41,7 @@ from specdec_core.loading.weights import read_weights
 from specdec_core.messages import Role
 from specdec_core.models.llama import LlamaModel, fuse
 from specdec_core.models.registry import check_supported, freeze_rope
-from specdec_core.sampling.cpu import use_choice_kernels
+from specdec_core.sampling.cpu import load_choice_kernels
 from specdec_core.worker.model_runner import ModelRunner, kv_shape
 
 __all__ = [
@@ -294,7 +294,7 @@ def make_decoder(
     afterwards."""
     decoder = fuse(weights, uses_kernels=not enforce_eager)
     if not enforce_eager and weights.device.type == "cpu":
-        use_choice_kernels()
+        load_choice_kernels()
     if isinstance(decoder, LlamaModel):
         decoder.use_native_linears()
     pack_linears(decoder)

@@ -1,6 +1,6 @@
 """Builds csrc/sampler.c and calls it: the coupled choice from logits in the CPU's memory.
 
-A process uses it after `use_choice_kernels`. The IDs equal those of sampler.py in either case.
+A process uses it after `load_choice_kernels`. The IDs equal those of sampler.py in either case.
 """
 
 from __future__ import annotations
@@ -92,26 +92,23 @@ class ChoiceKernels:
         self._penalise(byref(arguments))
 
 
-def use_choice_kernels() -> None:
-    """Use the kernels for sampling in this process, if they can be built."""
-    global _kernels
-    _kernels = load_choice_kernels()
-
-
-def choice_kernels() -> ChoiceKernels | None:
-    """Return the kernels that this process uses, or None."""
-    return _kernels
-
-
 def choice_kernels_for(logits: Tensor) -> ChoiceKernels | None:
     """Return the kernels that this process uses if they can read `logits`, otherwise None."""
     return choice_kernels() if logits.device.type == "cpu" else None
 
 
+def choice_kernels() -> ChoiceKernels | None:
+    """Return the kernels that this process uses, or None if it has loaded none."""
+    is_loaded = load_choice_kernels.cache_info().currsize > 0
+    return load_choice_kernels() if is_loaded else None
+
+
 @lru_cache(maxsize=1)
 def load_choice_kernels() -> ChoiceKernels | None:
-    """Return the kernels of this machine. If they cannot be built, log a warning and return
-    None."""
+    """Load the kernels. From then on, this process uses them for sampling.
+
+    If they cannot be built, log a warning and return None. PyTorch samples then.
+    """
     try:
         return build_choice_kernels()
     except (OSError, subprocess.SubprocessError) as error:
@@ -123,9 +120,6 @@ def build_choice_kernels(flags: Sequence[str] = FLAGS) -> ChoiceKernels:
     """Build the kernels, unless this machine has a build. Raises OSError or SubprocessError."""
     library, _ = build_library(_SOURCE, flags)
     return ChoiceKernels(library)
-
-
-_kernels: ChoiceKernels | None = None
 
 
 def _as_rows(z_NV: Tensor) -> Tensor:

@@ -3,7 +3,9 @@
 A proposal never changes what the target decides. The choice may therefore be approximate in cases
 where the exact choice (sampler.py) would look at a row again. Filters see only a row's first
 candidates, and top-p takes its share of a float32 sum. Greedy rows and rows without filters get the
-exact choice. Shape legend: R rows, V vocabulary, C candidates.
+exact choice. Rows whose logits a processor changes are never drafted here.
+
+Shape legend: R rows, V vocabulary, C candidates.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specdec_core.sampling.filters import has_filters
 from specdec_core.sampling.gumbel import gumbel
 from specdec_core.sampling.sampler import NO_CHOICE
 from specdec_core.sampling_params import SamplingParams
@@ -62,8 +65,7 @@ def kind_of(rows: Sequence[SamplingParams]) -> ChoiceKind:
 def _kind(params: SamplingParams) -> ChoiceKind:
     if params.temperature == 0.0:
         return ChoiceKind.GREEDY
-    has_filters = params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
-    return ChoiceKind.FILTERED if has_filters else ChoiceKind.SAMPLED
+    return ChoiceKind.FILTERED if has_filters(params) else ChoiceKind.SAMPLED
 
 
 def pack_facts(rows: Sequence[SamplingParams], min_confidence: float, num_rows: int) -> array[int]:

@@ -1,10 +1,12 @@
-"""The first IDs of a row in stable order, and the ones that the filters keep.
+"""The filters top-k, top-p and min-p: the first IDs of a row in stable order, and which are kept.
 
 Letters: z logits, T temperature. x = (z - max) / T is the logarithm of a probability relative to
 that of the most probable ID. Its exponential is the ID's mass. Shape legend: N rows, V vocabulary,
 C candidates of a row in stable order (x down, then ID up), W columns of a row.
 
-Every filter keeps a prefix of the stable order.
+Each of these filters keeps a prefix of the stable order. The code here, the kernels for a CPU
+(cpu.py) and the choice on a device (device.py) depend on that. A filter that keeps other IDs is a
+logit processor: it sets the logits of all other IDs to -inf (logit_processors.py).
 """
 
 from __future__ import annotations
@@ -25,6 +27,11 @@ _MASS_SCALE = 2.0**32
 in any order, so top-p is deterministic on every device."""
 _SUM_ERROR = 2.0**-12
 """Bound on the rounding error of a float32 sum over a vocabulary, as a share of the sum."""
+
+
+def has_filters(params: SamplingParams) -> bool:
+    """Return True if a filter may drop IDs. False if all IDs are kept."""
+    return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
 
 
 class Candidates(NamedTuple):

@@ -4,13 +4,16 @@ Draft and target each apply a request's processors to their own logits. Row j of
 IDs before its own position, including drafted tokens 1..j. Decoding without speculation would see
 the same IDs.
 
+A new processor is a function here and an entry of LOGIT_PROCESSORS. Nothing else has to know it:
+the filters, the kernels and the device sampler choose from the logits that it leaves.
+
 Shape legend: N rows, V vocabulary; G rows of one sequence, U distinct IDs of its history.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -20,20 +23,24 @@ from torch import Tensor
 from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.host_copies import on_device, to_device
 from specdec_core.sampling.cpu import choice_kernels_for
-from specdec_core.sampling_params import SamplingParams
 
 
 def process(z_NV: Tensor, rows: Sequence[SampleRow]) -> Tensor:
     """Return the logits to sample from: a float32 copy if a rule changes any logit, otherwise
     `z_NV`."""
-    if not any([changes_logits(row.rules) for row in rows]):
+    if not any([row.rules.logit_fields for row in rows]):
         return z_NV
-    groups = [group for group in _groups(rows) if changes_logits(group.rules)]
     z_NV = z_NV.to(torch.float32, copy=True)
-    for group in groups:
+    for group in _groups(rows):
+        active = group.rules.logit_fields
+        if not active:
+            continue
         has_history = len(group.history) >= max(group.positions)
         assert has_history or not group.rules.needs_history, "these rules look at the ids before"
-        _process_group(z_NV[group.first : group.first + len(group.positions)], group)
+        z_GV = z_NV[group.first : group.first + len(group.positions)]
+        for processor in LOGIT_PROCESSORS:
+            if not active.isdisjoint(processor.fields):
+                processor.apply(z_GV, group)
     return z_NV
 
 
@@ -43,7 +50,7 @@ def bans_every_id(rules: SamplingRules, history: Sequence[int], vocab_size: int)
     return not bool(process(torch.zeros(1, vocab_size), [row]).isfinite().any())
 
 
-class _Group(NamedTuple):
+class SequenceRows(NamedTuple):
     """Consecutive rows of one sequence."""
 
     rules: SamplingRules
@@ -53,45 +60,34 @@ class _Group(NamedTuple):
     positions: list[int]
 
 
-def _groups(rows: Sequence[SampleRow]) -> Iterator[_Group]:
+class LogitProcessor(NamedTuple):
+    """A change of logits. It is applied if one of its parameters differs from its default."""
+
+    fields: tuple[str, ...]
+    """Parameters whose declared effect is LOGITS or HISTORY."""
+    apply: Callable[[Tensor, SequenceRows], None]
+    """Changes the logits of one sequence's rows, float32 [G, V], in place. The logits of a row may
+    depend on that row only, or the output would depend on the batch and on K."""
+
+
+def _groups(rows: Sequence[SampleRow]) -> Iterator[SequenceRows]:
     first = 0
     for _, members in groupby(rows, key=lambda row: (id(row.rules), id(row.history))):
         neighbours = list(members)
         positions = [row.position for row in neighbours]
-        yield _Group(neighbours[0].rules, neighbours[0].history, first, positions)
+        yield SequenceRows(neighbours[0].rules, neighbours[0].history, first, positions)
         first += len(neighbours)
 
 
-def changes_logits(rules: SamplingRules) -> bool:
-    """Return True if `process` changes logits under these rules."""
-    params = rules.params
-    return rules.needs_history or bool(
-        params.min_tokens or params.allowed_token_ids or params.logit_bias
-    )
-
-
-def _process_group(z_GV: Tensor, group: _Group) -> None:
-    """Apply the group's rules to its logits, in place."""
-    params = group.rules.params
-    if params.allowed_token_ids:
-        _keep_only(z_GV, params.allowed_token_ids)
-    if params.grammar is not None:
-        _keep_grammatical(z_GV, group)
-    _ban(z_GV, [*_bad_word_ends(group), *_early_ends(group)])
-    if params.logit_bias:
-        _add_bias(z_GV, params.logit_bias)
-    if _is_penalised(params):
-        _penalise(z_GV, group)
-
-
-def _keep_only(z_GV: Tensor, allowed: Sequence[int]) -> None:
+def _keep_allowed(z_GV: Tensor, group: SequenceRows) -> None:
+    allowed = group.rules.params.allowed_token_ids
     ids_U = _in_vocabulary(allowed, z_GV)
     kept_GU = z_GV[:, ids_U]
     z_GV.fill_(-math.inf)
     z_GV[:, ids_U] = kept_GU
 
 
-def _keep_grammatical(z_GV: Tensor, group: _Group) -> None:
+def _keep_grammatical(z_GV: Tensor, group: SequenceRows) -> None:
     """Ban the IDs that the grammar forbids. Rows after a drafted ID that the grammar forbids are
     left as they are. The target never chooses that ID, so no row after it counts."""
     grammar, prompt_len = group.rules.grammar, group.rules.prompt_len
@@ -115,38 +111,37 @@ def _ban(z_GV: Tensor, bans: Sequence[tuple[int, int]]) -> None:
         z_GV.index_put_((rows_M, ids_M), z_GV.new_full((), -math.inf))
 
 
-def _bad_word_ends(group: _Group) -> Iterator[tuple[int, int]]:
-    """Yield the last ID of every word whose other IDs have just been emitted."""
+def _ban_bad_words(z_GV: Tensor, group: SequenceRows) -> None:
+    """Ban the last ID of every word whose other IDs have just been emitted."""
+    bans = []
     for row, position in enumerate(group.positions):
         for *beginning, end in group.rules.params.bad_words:
             start = position - len(beginning)
             is_emitted = start >= group.rules.prompt_len or not beginning
             if is_emitted and list(group.history[start:position]) == beginning:
-                yield row, end
+                bans.append((row, end))
+    _ban(z_GV, bans)
 
 
-def _early_ends(group: _Group) -> Iterator[tuple[int, int]]:
-    for row, position in enumerate(group.positions):
-        if position - group.rules.prompt_len < group.rules.params.min_tokens:
-            yield from ((row, token_id) for token_id in group.rules.stop_ids)
+def _ban_early_ends(z_GV: Tensor, group: SequenceRows) -> None:
+    rules = group.rules
+    early = [
+        row
+        for row, position in enumerate(group.positions)
+        if position - rules.prompt_len < rules.params.min_tokens
+    ]
+    _ban(z_GV, [(row, token_id) for row in early for token_id in rules.stop_ids])
 
 
-def _add_bias(z_GV: Tensor, logit_bias: Sequence[tuple[int, float]]) -> None:
+def _add_bias(z_GV: Tensor, group: SequenceRows) -> None:
+    logit_bias = group.rules.params.logit_bias
     inside = [(token_id, bias) for token_id, bias in logit_bias if token_id < z_GV.shape[1]]
     ids_U = on_device([token_id for token_id, _ in inside], torch.long, z_GV.device)
     bias_U = on_device([bias for _, bias in inside], z_GV.dtype, z_GV.device)
     z_GV[:, ids_U] += bias_U
 
 
-def _is_penalised(params: SamplingParams) -> bool:
-    return (
-        params.presence_penalty != 0.0
-        or params.frequency_penalty != 0.0
-        or params.repetition_penalty != 1.0
-    )
-
-
-def _penalise(z_GV: Tensor, group: _Group) -> None:
+def _penalise(z_GV: Tensor, group: SequenceRows) -> None:
     """Penalise repetition over prompt and output, then frequency and presence over the output
     alone."""
     kernels = choice_kernels_for(z_GV)
@@ -166,7 +161,7 @@ def _penalise(z_GV: Tensor, group: _Group) -> None:
     z_GV[:, ids_U] = z_GU
 
 
-def _count(group: _Group, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _count(group: SequenceRows, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Return the history's distinct IDs, their counts in each row's output, and which the prompt
     has.
 
@@ -192,3 +187,14 @@ def _count(group: _Group, device: torch.device) -> tuple[Tensor, Tensor, Tensor]
 def _in_vocabulary(token_ids: Sequence[int], z_GV: Tensor) -> Tensor:
     inside = [token_id for token_id in token_ids if token_id < z_GV.shape[1]]
     return on_device(inside, torch.long, z_GV.device)
+
+
+LOGIT_PROCESSORS = (
+    LogitProcessor(("allowed_token_ids",), _keep_allowed),
+    LogitProcessor(("grammar",), _keep_grammatical),
+    LogitProcessor(("bad_words",), _ban_bad_words),
+    LogitProcessor(("min_tokens",), _ban_early_ends),
+    LogitProcessor(("logit_bias",), _add_bias),
+    LogitProcessor(("repetition_penalty", "frequency_penalty", "presence_penalty"), _penalise),
+)
+"""All processors, in the order in which they are applied."""

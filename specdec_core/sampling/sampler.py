@@ -20,7 +20,7 @@ from torch import Tensor
 from specdec_core.choice_rules import SampleRow
 from specdec_core.host_copies import on_device
 from specdec_core.sampling.cpu import UNDECIDED, choice_kernels_for
-from specdec_core.sampling.filters import filter_candidates, first_candidates
+from specdec_core.sampling.filters import filter_candidates, first_candidates, has_filters
 from specdec_core.sampling.gumbel import (
     LARGEST_NOISE,
     NOISE_ERROR,
@@ -79,7 +79,7 @@ def _choose_in_attempts(z_NV: Tensor, rows: Sequence[SampleRow]) -> list[int]:
     chosen = [UNDECIDED] * len(rows)
     greedy = [i for i in everyone if rows[i].rules.params.temperature == 0.0]
     drawn = [i for i in everyone if rows[i].rules.params.temperature > 0.0]
-    whole = [i for i in drawn if not _is_truncated(rows[i])]
+    whole = [i for i in drawn if not has_filters(rows[i].rules.params)]
     hot = {i for i in whole if rows[i].rules.params.temperature > _COLD}
     cold_whole = [i for i in whole if i not in hot]
     first: list[_Attempt] = [
@@ -112,11 +112,6 @@ def _try(
     if found:
         for i, token in zip(pending, torch.cat(found).tolist(), strict=True):
             chosen[i] = token
-
-
-def _is_truncated(row: SampleRow) -> bool:
-    params = row.rules.params
-    return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
 
 
 def _take(z_NV: Tensor, indices: Sequence[int]) -> Tensor:

@@ -21,7 +21,6 @@ from specdec_core.config import GPU_DRAFT_TOKENS
 from specdec_core.host_copies import on_device
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.model import DraftRow, DraftsInOneGo, Feed, ScoringModel
-from specdec_core.sampling.logit_processors import changes_logits
 from specdec_core.sampling.sampler import NO_CHOICE, choose
 from specdec_core.sampling.token_logprobs import PromptShare, measure_logprobs, take_prompts
 from specdec_core.worker.verification import Verdict, verify
@@ -66,7 +65,7 @@ def propose(
 
 def _need_host(turns: Sequence[RoundInput]) -> bool:
     """Return True if any choice depends on more than logits, noise and filters."""
-    return any(turn.num_choices > 0 and changes_logits(turn.rules) for turn in turns)
+    return any(turn.num_choices > 0 and turn.rules.logit_fields for turn in turns)
 
 
 def _propose_in_one_go(

@@ -21,6 +21,8 @@ from specdec_core import (
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.logprobs import TokenLogprobs
+from specdec_core.sampling import logit_processors
+from specdec_core.sampling.logit_processors import LOGIT_PROCESSORS, LogitProcessor, SequenceRows
 from specdec_core.seeds import derive_seed
 from specdec_core.worker.model_runner import ModelRunner
 from tests.fakes import NoisyCopy, TokenListModel
@@ -92,6 +94,27 @@ def asked(name: str, params: SamplingParams, prompt: tuple[int, ...] = (1, 2, 3)
     return Request(
         request_id=name, prompt_token_ids=prompt, params=params, end_token_ids=frozenset({2})
     )
+
+
+def test_speculation_with_a_new_processor_gives_the_plain_ids(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The processor is one entry. It drops the most probable ID, which no other filter does."""
+
+    def drop_greatest(z_GV: torch.Tensor, rows: SequenceRows) -> None:
+        z_GV.scatter_(1, z_GV.argmax(dim=-1, keepdim=True), float("-inf"))
+
+    requests = [
+        asked(f"{i}", replace(NEUTRAL, min_tokens=1, temperature=0.7 * (i % 2), seed=i))
+        for i in range(6)
+    ]
+    before = plain(requests)
+    entry = LogitProcessor(("min_tokens",), drop_greatest)
+    monkeypatch.setattr(logit_processors, "LOGIT_PROCESSORS", (*LOGIT_PROCESSORS, entry))
+    engine = speculative(requests, 3, batch=4, disagree_every=3)
+    expected = plain(requests)
+    assert outputs(engine, requests) == expected != before
+    assert engine.stats.num_accepted > 0
 
 
 @pytest.mark.covering(1)

@@ -18,7 +18,7 @@ MUTANTS = (
     Mutant(
         name="grammar-not-asked",
         path=_PROCESSORS,
-        old="    if params.grammar is not None:\n        _keep_grammatical(z_GV, group)\n",
+        old='    LogitProcessor(("grammar",), _keep_grammatical),\n',
         new="",
         breaks="structured output is free text",
         killed_by=(_EQUIVALENCE + "test_plain_answers_conform",),

@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 _PROCESSORS = "specdec_core/sampling/logit_processors.py"
-_RULES = "specdec_core/choice_rules.py"
+_PARAMS = "specdec_core/sampling_params.py"
 _LOGPROBS = "specdec_core/sampling/token_logprobs.py"
 _PROCESSOR_TESTS = "tests/sampling/test_logit_processors.py::"
 _LOGPROB_TESTS = "tests/sampling/test_token_logprobs.py::"
@@ -32,8 +32,8 @@ MUTANTS = (
     Mutant(
         name="bans-of-another-row",
         path=_PROCESSORS,
-        old="_process_group(z_NV[group.first : group.first + len(group.positions)], group)",
-        new="_process_group(z_NV[: len(group.positions)], group)",
+        old="z_NV[group.first : group.first + len(group.positions)]",
+        new="z_NV[: len(group.positions)]",
         breaks="one request's rules change another's tokens",
         killed_by=(_PROCESSOR_TESTS + "test_a_row_does_not_depend_on_the_rows_around_it",),
     ),
@@ -47,9 +47,9 @@ MUTANTS = (
     ),
     Mutant(
         name="history-not-sent-for-bad-words",
-        path=_RULES,
-        old="            or bool(params.bad_words)\n",
-        new="",
+        path=_PARAMS,
+        old='"bad_word_ids",\n            effect=Effect.HISTORY',
+        new='"bad_word_ids",\n            effect=Effect.LOGITS',
         breaks="bad words of several ids are never found",
         killed_by=(
             _PROPOSAL + "test_each_processor_gives_the_plain_ids_and_logprobs[3-bad words]",

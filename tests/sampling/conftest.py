@@ -16,5 +16,5 @@ def decider(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "kernels" and kernels is None:
         pytest.skip("no C compiler")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native_choice, "_kernels", kernels)
+        patch.setattr(native_choice, "choice_kernels", lambda: kernels)
         yield request.param

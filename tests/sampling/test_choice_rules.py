@@ -35,6 +35,14 @@ def test_whatever_looks_at_ids_needs_them(looks_at_ids: dict[str, Any]) -> None:
     assert SamplingRules(replace(PLAIN, **looks_at_ids), 3).needs_history
 
 
+def test_only_parameters_off_their_defaults_change_logits() -> None:
+    assert (
+        SamplingRules(SamplingParams(temperature=0.8, top_k=3, min_p=0.1), 3).logit_fields == set()
+    )
+    both = SamplingParams(logit_bias=((5, 1.0),), repetition_penalty=1.1)
+    assert SamplingRules(both, 3).logit_fields == {"logit_bias", "repetition_penalty"}
+
+
 def test_a_compiled_grammar_comes_with_the_other_rules() -> None:
     rules = SamplingRules(replace(PLAIN, grammar=GRAMMAR), 3, frozenset({7}), "salt")
     made: Any = object()

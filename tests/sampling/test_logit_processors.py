@@ -13,9 +13,15 @@ from torch import Tensor
 
 from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.errors import InvalidRequestError
-from specdec_core.sampling.logit_processors import process
+from specdec_core.sampling import logit_processors
+from specdec_core.sampling.logit_processors import (
+    LOGIT_PROCESSORS,
+    LogitProcessor,
+    SequenceRows,
+    process,
+)
 from specdec_core.sampling.sampler import NO_CHOICE, choose
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SAMPLING_FIELDS, Effect, SamplingParams
 from tests.sampling import reference
 
 pytestmark = pytest.mark.usefixtures("decider")
@@ -223,3 +229,40 @@ def test_rules_that_look_back_need_the_ids() -> None:
 def test_an_id_is_biased_once() -> None:
     with pytest.raises(InvalidRequestError, match="twice"):
         SamplingParams(logit_bias=((3, 1.0), (3, 2.0)))
+
+
+def test_each_parameter_that_changes_logits_has_one_processor() -> None:
+    """A name in only one of the lists is a parameter without effect, or an undeclared effect."""
+    named = [name for processor in LOGIT_PROCESSORS for name in processor.fields]
+    declared = [field.name for field in SAMPLING_FIELDS if field.effect is not Effect.NONE]
+    assert sorted(named) == sorted(declared)
+
+
+def drop_greatest(z_GV: Tensor, rows: SequenceRows) -> None:
+    """A filter that keeps no prefix of the stable order."""
+    z_GV.scatter_(1, z_GV.argmax(dim=-1, keepdim=True), -math.inf)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"temperature": 0.0},
+        {"temperature": 0.9},
+        {"temperature": 0.9, "top_k": 3},
+        {"temperature": 1.3, "top_p": 0.7, "min_p": 0.01},
+    ],
+    ids=str,
+)
+def test_a_new_filter_of_any_form_is_one_entry(
+    sampling: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = logits_of(40)[:, :VOCAB]
+    without = logits.clone()
+    drop_greatest(without, SequenceRows(rules(), (), 0, []))
+    plain = rules(**sampling)
+    expected = choose(without, [SampleRow(plain, i) for i in range(40)], VOCAB)
+    entry = LogitProcessor(("min_tokens",), drop_greatest)
+    monkeypatch.setattr(logit_processors, "LOGIT_PROCESSORS", (*LOGIT_PROCESSORS, entry))
+    filtered = rules(**sampling, min_tokens=1)
+    assert choose(logits, [SampleRow(filtered, i) for i in range(40)], VOCAB) == expected
+    assert choose(logits, [SampleRow(plain, i) for i in range(40)], VOCAB) != expected

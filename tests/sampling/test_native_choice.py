@@ -21,7 +21,6 @@ from specdec_core.sampling.cpu import (
     ChoiceKernels,
     build_choice_kernels,
     load_choice_kernels,
-    use_choice_kernels,
 )
 from specdec_core.sampling.sampler import NO_CHOICE, choose
 from specdec_core.sampling_params import SamplingParams
@@ -64,12 +63,6 @@ def kernels(request: pytest.FixtureRequest) -> ChoiceKernels:
     if load_choice_kernels() is None:
         pytest.skip("no C compiler")
     return build_choice_kernels(BUILDS[request.param])
-
-
-@pytest.fixture(autouse=True)
-def _pytorch_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`choose` is the reference here."""
-    monkeypatch.setattr(native_choice, "_kernels", None)
 
 
 def rows_of(params: list[SamplingParams], position: int = 100) -> list[SampleRow]:
@@ -235,7 +228,7 @@ def test_pytorch_decides_what_the_kernels_leave(
     kernels: ChoiceKernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = rows_of([SamplingParams(top_p=0.5, seed=s) for s in range(64)])
-    monkeypatch.setattr(native_choice, "_kernels", kernels)
+    monkeypatch.setattr(native_choice, "choice_kernels", lambda: kernels)
     assert choose(torch.zeros(64, 2), rows, 2) == [0] * 64
 
 
@@ -246,7 +239,7 @@ def test_without_a_compiler_pytorch_chooses(
     load_choice_kernels.cache_clear()
     try:
         with caplog.at_level(logging.WARNING):
-            use_choice_kernels()
+            assert load_choice_kernels() is None
         assert native_choice.choice_kernels() is None
     finally:
         load_choice_kernels.cache_clear()
@@ -259,5 +252,6 @@ def test_a_model_that_is_loaded_brings_the_kernels_unless_they_are_refused(
 ) -> None:
     if load_choice_kernels() is None:
         pytest.skip("no C compiler")
+    load_choice_kernels.cache_clear()
     make_decoder(tiny_model("llama"), enforce_eager=enforce_eager)
     assert (native_choice.choice_kernels() is None) == enforce_eager

@@ -16,7 +16,7 @@ from benchmarks.host_time.clocks import CpuClock, WallClock
 from benchmarks.host_time.command import main
 from benchmarks.host_time.one_process import Bench, Lengths, Measured
 from benchmarks.host_time.report import as_json, figures_of, plot, table
-from specdec_core.sampling.cpu import use_choice_kernels
+from specdec_core.sampling.cpu import load_choice_kernels
 
 ROOT = Path(__file__).parents[3]
 SHORT = Lengths(prompt=40, answer=24)
@@ -30,7 +30,7 @@ def bench() -> Bench:
 @pytest.fixture(scope="module")
 def measured(bench: Bench) -> list[Measured]:
     """Cells of a process that has loaded a model for a CPU before: its choice must wait as well."""
-    use_choice_kernels()
+    load_choice_kernels()
     return [bench.measure(Cell(DeviceKind.H100, 4, method)) for method in Method]
 
 
