@@ -305,7 +305,7 @@ class Trial:
             "open at an ingress": [
                 i for i in self.ingresses if i.num_open or i.pool.open_requests()
             ],
-            "replicas with blocks": [r.replica_id for r in pool._fleet if r.num_reserved_blocks],
+            "replicas with blocks": [r.replica_id for r in pool._replicas if r.num_reserved_blocks],
             "replicas with slots": [p.name for p in self.replicas.values() if p.runner.slots],
             "a timer": pool.next_deadline(),
             "books": leftovers(driver),

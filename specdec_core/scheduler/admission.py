@@ -73,8 +73,8 @@ class Refusal(NamedTuple):
 class AdmissionQueue:
     """Gives and takes KV slots. A sequence without a target is always in the waiting queue."""
 
-    def __init__(self, fleet: ReplicaSet, outbox: Outbox, proposer: Proposer) -> None:
-        self._fleet = fleet
+    def __init__(self, replicas: ReplicaSet, outbox: Outbox, proposer: Proposer) -> None:
+        self._replicas = replicas
         self._outbox = outbox
         self._proposer = proposer
         self._undrafted: dict[int, Sequence] = {}
@@ -85,7 +85,7 @@ class AdmissionQueue:
     @property
     def num_undrafted(self) -> int:
         """Number of admitted sequences that wait for a draft replica and that one could hold."""
-        lengths = [draft.longest_len for draft in self._fleet.drafts]
+        lengths = [draft.longest_len for draft in self._replicas.drafts]
         longest_len = max(lengths, default=inf)
         return sum(len(sequence.ids) < longest_len for sequence in self._undrafted.values())
 
@@ -97,7 +97,7 @@ class AdmissionQueue:
         refusals: list[Refusal] = []
         while len(self.waiting):
             sequence = self.waiting.first
-            target = self._fleet.roomiest_target(len(sequence.ids))
+            target = self._replicas.roomiest_target(len(sequence.ids))
             refusal = self._refusal(sequence, reads_ids=target is not None)
             if refusal is not None:
                 self.waiting.discard(sequence)
@@ -112,14 +112,14 @@ class AdmissionQueue:
         """Give draft slots to the sequences that lack one, in order, while there is room."""
         if not self._undrafted:
             return
-        drafts = [draft for draft in self._fleet.drafts if draft.is_usable]
+        drafts = [draft for draft in self._replicas.drafts if draft.is_usable]
         if not drafts:
             return
         longest_len = max(draft.longest_len for draft in drafts)
         placed: list[int] = []
         for sequence in self._undrafted.values():
             assert sequence.target is not None, "who looks for a draft is admitted"
-            draft = self._fleet.roomiest_draft(len(sequence.ids) + 1, sequence.target.replica_id)
+            draft = self._replicas.roomiest_draft(len(sequence.ids) + 1, sequence.target.replica_id)
             if draft is not None:
                 draft.add(sequence, len(sequence.ids))
                 placed.append(sequence.sequence_id)
@@ -139,7 +139,7 @@ class AdmissionQueue:
 
         The replica frees the slot after everything that was leased there.
         """
-        replica = self._fleet[sequence.places[role].replica_id]
+        replica = self._replicas[sequence.places[role].replica_id]
         self._outbox.free(replica.replica_id, sequence.sequence_id)
         self._remove(replica, sequence)
 
@@ -149,7 +149,7 @@ class AdmissionQueue:
         self.waiting.end(sequence)
         for place in list(sequence.places.values()):
             self._outbox.free(place.replica_id, sequence.sequence_id)
-            self._fleet[place.replica_id].remove(sequence)
+            self._replicas[place.replica_id].remove(sequence)
         self._undrafted.pop(sequence.sequence_id, None)
         self._proposer.end(sequence)
 
@@ -167,10 +167,10 @@ class AdmissionQueue:
         `reads_ids` checks every ID, which is worth it only when the sequence is about to be
         admitted.
         """
-        other = self._fleet.unequal(sequence.pinned_fingerprint)
+        other = self._replicas.unequal(sequence.pinned_fingerprint)
         if other is not None:
             return Refusal(sequence, other, ErrorKind.RETRYABLE)
-        check = self._fleet.misfit if reads_ids else self._fleet.overlong
+        check = self._replicas.misfit if reads_ids else self._replicas.overlong
         reason = check(sequence.request)
         return None if reason is None else Refusal(sequence, reason, ErrorKind.INVALID)
 
@@ -181,7 +181,7 @@ class AdmissionQueue:
         """
         if sequence.is_background:
             return False
-        for target in self._fleet.targets:
+        for target in self._replicas.targets:
             for other in target.background.values():
                 if other.places[Role.TARGET].row is None:
                     self.preempt(other)

@@ -32,8 +32,8 @@ from specdec_core.speculation.k_policy import DraftLengthReason
 class DraftFallback:
     """Fills the batches of targets while rows queue for a draft that is always busy."""
 
-    def __init__(self, fleet: ReplicaSet, proposer: Proposer) -> None:
-        self._fleet = fleet
+    def __init__(self, replicas: ReplicaSet, proposer: Proposer) -> None:
+        self._replicas = replicas
         self._proposer = proposer
 
     def fill(self, target: ReplicaState, num_clients: int) -> bool:
@@ -58,7 +58,7 @@ class DraftFallback:
         """Return up to `count` sequences that wait for a draft, without the draft's next batch."""
         left = {
             draft.replica_id: len(draft.ready_queue.decoding) - draft.ready_queue.max_rows
-            for draft in self._fleet.of_role(Role.DRAFT)
+            for draft in self._replicas.of_role(Role.DRAFT)
         }
         chosen: list[Sequence] = []
         for sequence in ready.awaiting_draft.values():
@@ -89,7 +89,7 @@ class BatchBuilder:
         config: PoolConfig,
         *,
         epoch: int,
-        fleet: ReplicaSet,
+        replicas: ReplicaSet,
         placement: AdmissionQueue,
         proposer: Proposer,
         budget: VerificationBudget,
@@ -100,8 +100,8 @@ class BatchBuilder:
     ) -> None:
         self._config = config
         self._epoch = epoch
-        self._fleet = fleet
-        self._records = fleet.records
+        self._replicas = replicas
+        self._records = replicas.records
         self._placement = placement
         self._proposer = proposer
         self._budget = budget
@@ -109,7 +109,7 @@ class BatchBuilder:
         self._tally = tally
         self._overlap = overlap
         self._grouping = grouping
-        self._draft_fallback = DraftFallback(fleet, proposer)
+        self._draft_fallback = DraftFallback(replicas, proposer)
         self._max_split_rows: int | None = None
         """See ReplicaLoad."""
         self._since = 0.0
@@ -123,7 +123,7 @@ class BatchBuilder:
         """
         self._since = since
         self._look_at_fleet()
-        for replicas in (self._fleet.drafts, self._fleet.targets):
+        for replicas in (self._replicas.drafts, self._replicas.targets):
             for replica in replicas:
                 replica.wake_at = None
                 while replica.is_usable and replica.may_be_sent_more(self._config.max_open_leases):
@@ -178,21 +178,21 @@ class BatchBuilder:
         See Pipelining.max_rows. Without draft replicas nothing is counted.
         """
         self._max_split_rows = None
-        num_drafts, _, num_drafted = _count(self._fleet.drafts)
+        num_drafts, _, num_drafted = _count(self._replicas.drafts)
         if not num_drafts:
             return
-        num_targets, num_busy, _ = _count(self._fleet.targets)
+        num_targets, num_busy, _ = _count(self._replicas.targets)
         self._proposer.targets_per_draft = num_busy / num_drafts
         num_live = -(-num_drafted // max(num_targets, 1))
         # Replicas that share a device never work at the same time.
-        takes_turns = any(draft.device.is_shared for draft in self._fleet.drafts)
+        takes_turns = any(draft.device.is_shared for draft in self._replicas.drafts)
         num_apart = 0 if takes_turns else num_drafts
         self._max_split_rows = self._overlap.max_rows(num_live, num_targets, num_apart)
 
     def _update_ready_queues(self) -> None:
         """Plan every changed sequence again, on each replica where it has a slot."""
-        while self._fleet.changed:  # planning may change more sequences
-            changed = self._fleet.take_changed()
+        while self._replicas.changed:  # planning may change more sequences
+            changed = self._replicas.take_changed()
             self._proposer.begin_rounds(changed, self._records)
             for sequence in changed:
                 if sequence.target is not None:

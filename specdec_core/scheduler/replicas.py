@@ -32,7 +32,7 @@ class ReplicaState:
     last_seen: float
     ready_queue: ReadyQueue
     changed: dict[int, Sequence]
-    """Sequences of the whole fleet whose plans must be made again."""
+    """Sequences of all replicas whose rows must be planned again."""
     device: Device = field(default_factory=Device)
     window: int = 1
     """Maximum number of sequences that the replica admits."""
@@ -86,7 +86,7 @@ class ReplicaState:
 
         `max_open_leases` holds for a device, whichever of its replicas has the leases. On a shared
         device a draft has at most one and leaves the others to its target. A replica without a
-        lease is always sent one, or those before it in the fleet's order would have all.
+        lease is always sent one, or those before it in the order of replicas would have all.
         """
         if not self.leases:
             return True

@@ -42,7 +42,7 @@ class Scheduler:
         self._epoch = epoch
         self._heard_at: float | None = None
         """Time of the last result after which no groups were formed yet; None if there is none."""
-        self._fleet = ReplicaSet(config)
+        self._replicas = ReplicaSet(config)
         self._outbox = Outbox()
         self._tally = SchedulerStats()
         self._overlap = Pipelining(config)
@@ -50,7 +50,7 @@ class Scheduler:
         self._no_expiry_before = float("-inf")
         """Time before which no lease expires, neither an open one nor one sent from now on."""
         proposer = Proposer(config.speculation, self._k_policy, config.prefill_chunk)
-        self._placement = AdmissionQueue(self._fleet, self._outbox, proposer)
+        self._placement = AdmissionQueue(self._replicas, self._outbox, proposer)
         self._registry = LiveRequests(self._placement, self._outbox, self._tally)
         self._timeouts = Timeouts(self._registry)
         self._retry_hint = RetryHint()
@@ -60,7 +60,7 @@ class Scheduler:
         self._dispatcher = BatchBuilder(
             config,
             epoch=epoch,
-            fleet=self._fleet,
+            replicas=self._replicas,
             placement=self._placement,
             proposer=proposer,
             budget=VerificationBudget(config, self._k_policy),
@@ -102,9 +102,9 @@ class Scheduler:
         if too many requests wait and its client has its share of them. A request that has emitted
         tokens, or that replaces an attempt, never raises QueueFullError.
         """
-        reason = self._fleet.misfit(request)
+        reason = self._replicas.misfit(request)
         if reason is not None:
-            is_long = reason == self._fleet.overlong(request)
+            is_long = reason == self._replicas.overlong(request)
             code = "context_length_exceeded" if is_long else "invalid_value"
             raise InvalidRequestError(reason, code=code)
         self._outbox.forget_events(request.request_id)
@@ -133,10 +133,10 @@ class Scheduler:
 
     def register(self, info: ReplicaInfo, now: float) -> None:
         """Add a replica, which is empty. An older incarnation of the replica is dead."""
-        check_compatible(info, (replica.info for replica in self._fleet))
+        check_compatible(info, (replica.info for replica in self._replicas))
         check_rollback(info, self._config.speculation)
         self.deregister(info.replica_id, now)
-        self._fleet.add(info, now)
+        self._replicas.add(info, now)
         self._k_policy.welcome(info)
         self._overlap.welcome(info)
 
@@ -145,21 +145,21 @@ class Scheduler:
 
         Do nothing if `incarnation` is given and is not the current one.
         """
-        replica = self._fleet.get(replica_id)
+        replica = self._replicas.get(replica_id)
         if replica is None or incarnation not in (None, replica.info.incarnation):
             return
         self._placement.evacuate(replica)
-        self._fleet.remove(replica_id)
+        self._replicas.remove(replica_id)
 
     def drain(self, replica_id: str, now: float) -> None:
         """Move the replica's sequences elsewhere. Drained follows once nothing is leased there."""
-        replica = self._fleet.get(replica_id)
+        replica = self._replicas.get(replica_id)
         if replica is not None and not replica.is_draining:
             replica.is_draining = True
             self._drain(replica)
 
     def heartbeat(self, replica_id: str, now: float) -> None:
-        replica = self._fleet.get(replica_id)
+        replica = self._replicas.get(replica_id)
         if replica is not None:
             replica.last_seen = now
 
@@ -168,7 +168,7 @@ class Scheduler:
 
         It is a sign of life in any case, as a heartbeat is.
         """
-        replica = self._fleet.get(result.replica_id)
+        replica = self._replicas.get(result.replica_id)
         if replica is not None:
             replica.last_seen = now
         is_known = replica is not None and result.lease_id in replica.leases
@@ -199,12 +199,12 @@ class Scheduler:
         if any([row.status is _NOT_READY for row in result.rows]):
             return
         self._k_policy.observe(open_.lease, result, seconds)
-        if self._fleet.drafts:
+        if self._replicas.drafts:
             self._overlap.observe(open_.lease, seconds, open_.is_split)
 
     def on_reset_done(self, replica_id: str, incarnation: int, now: float) -> None:
         """Let a fenced replica serve again, because it has forgotten everything."""
-        replica = self._fleet.get(replica_id)
+        replica = self._replicas.get(replica_id)
         if replica is not None and replica.info.incarnation == incarnation:
             replica.is_fenced = False
             replica.last_seen = now
@@ -226,7 +226,7 @@ class Scheduler:
     def next_deadline(self) -> float | None:
         """Return the time at which `advance` must be called even if no event comes, or None."""
         times = self._deadlines()
-        replicas = self._fleet.records.values()
+        replicas = self._replicas.records.values()
         times += [r.wake_at for r in replicas if r.wake_at is not None and r.is_usable]
         soonest = self._timeouts.soonest
         if soonest is not None:
@@ -240,8 +240,8 @@ class Scheduler:
             num_waiting_tokens=self._placement.waiting.num_client_tokens,
             num_running=self.num_live - self.num_waiting,
             num_undrafted=self._placement.num_undrafted,
-            num_draft_queued=sum(r.ready_queue.num_ready for r in self._fleet.drafts),
-            replicas=tuple(replica.counters() for replica in self._fleet),
+            num_draft_queued=sum(r.ready_queue.num_ready for r in self._replicas.drafts),
+            replicas=tuple(replica.counters() for replica in self._replicas),
             num_equal_length_groups=tally.num_equal_length_groups,
             num_split_groups=tally.num_split_groups,
             group_sizes=dense(tally.group_sizes),
@@ -303,13 +303,13 @@ class Scheduler:
         """
         if now < self._no_expiry_before:
             return
-        for replica in self._fleet:
+        for replica in self._replicas:
             if any(open_.deadline <= now for open_ in replica.leases.values()):
                 self._fence(replica)
         self._no_expiry_before = min([now + self._config.lease_ttl_s, *self._deadlines()])
 
     def _deadlines(self) -> list[float]:
-        replicas = self._fleet.records.values()
+        replicas = self._replicas.records.values()
         return [open_.deadline for replica in replicas for open_ in replica.leases.values()]
 
     def _fence(self, replica: ReplicaState) -> None:

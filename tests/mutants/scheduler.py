@@ -63,8 +63,8 @@ MUTANTS = (
     Mutant(
         name="sequences-die-with-their-replica",
         path="specdec_core/scheduler/scheduler.py",
-        old="        self._placement.evacuate(replica)\n        self._fleet.remove(replica_id)",
-        new="        self._fleet.remove(replica_id)",
+        old="        self._placement.evacuate(replica)\n        self._replicas.remove(replica_id)",
+        new="        self._replicas.remove(replica_id)",
         breaks="requests on a dead target never continue",
         killed_by=(
             "tests/pool/test_replicas.py::test_sequences_of_a_dead_target_are_replayed_on_another",

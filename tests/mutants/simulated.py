@@ -81,8 +81,8 @@ MUTANTS = (
         "slot-leaked-at-the-end",
         "specdec_core/scheduler/admission.py",
         old="            self._outbox.free(place.replica_id, sequence.sequence_id)\n"
-        "            self._fleet[place.replica_id].remove(sequence)\n",
-        new="            self._fleet[place.replica_id].remove(sequence)\n",
+        "            self._replicas[place.replica_id].remove(sequence)\n",
+        new="            self._replicas[place.replica_id].remove(sequence)\n",
         breaks="replicas keep the KV of every request that has ended",
     ),
     _seeded(

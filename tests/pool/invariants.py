@@ -9,16 +9,16 @@ from specdec_core.scheduler.sequence import Sequence
 
 
 def check(pool: Scheduler) -> None:
-    fleet: ReplicaSet = pool._fleet
+    replicas: ReplicaSet = pool._replicas
     live = {sequence.sequence_id: sequence for sequence in pool._registry}
     waiting = pool._placement.waiting._sequences
     assert sorted(s.rank for s in waiting) == [s.rank for s in waiting]
     assert {s.sequence_id for s in waiting} == {i for i, s in live.items() if s.target is None}
-    for replica in fleet:
+    for replica in replicas:
         _check_replica(replica, live)
         _check_catch_up(replica, pool._config.max_prefill_tokens)
     for sequence in live.values():
-        _check_sequence(sequence, fleet)
+        _check_sequence(sequence, replicas)
 
 
 def check_empty(pool: Scheduler) -> None:
@@ -28,7 +28,7 @@ def check_empty(pool: Scheduler) -> None:
     assert counters.num_waiting == counters.num_running == 0
     assert not pool._placement._undrafted
     assert not pool._placement.waiting._shares._accounts
-    for replica in pool._fleet:
+    for replica in pool._replicas:
         assert not replica.sequences
         assert not replica.leases
         assert replica.num_reserved_blocks == 0
@@ -55,12 +55,12 @@ def _check_catch_up(replica: ReplicaState, limit: int | None) -> None:
         assert sum(counts) <= limit or len(counts) == 1
 
 
-def _check_sequence(sequence: Sequence, fleet: ReplicaSet) -> None:
+def _check_sequence(sequence: Sequence, replicas: ReplicaSet) -> None:
     assert sequence.finish_reason is None
     is_with_target = sequence.target is not None and sequence.target.row is not None
     assert not (is_with_target and sequence.is_drafting), "two leases own one sequence"
     for role, place in sequence.places.items():
-        replica = fleet[place.replica_id]
+        replica = replicas[place.replica_id]
         assert replica.role is role
         assert replica.sequences[sequence.sequence_id] is sequence
         assert (place.row is None) == (place.lease_id is None)

@@ -38,14 +38,14 @@ class World:
         self.target: Any = SimpleNamespace(
             ready_queue=ready_queue, touch=lambda sequence: self.touched.append(sequence.name)
         )
-        self.fleet: Any = SimpleNamespace(of_role=lambda role: drafts)
+        self.replicas: Any = SimpleNamespace(of_role=lambda role: drafts)
 
     def go_without(self, sequence: Any) -> None:
         self.without.append(sequence.name)
 
     def fill(self) -> bool:
         proposer: Any = self
-        return DraftFallback(self.fleet, proposer).fill(self.target, self.num_ready)
+        return DraftFallback(self.replicas, proposer).fill(self.target, self.num_ready)
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,7 @@ class PoolMachine(RuleBasedStateMachine):
         invariants.check(self.cell.pool)
         for replica_id, link in self.cell.links.items():
             if not link.inbox and not link.results:
-                held = self.cell.pool._fleet[replica_id].num_reserved_blocks
+                held = self.cell.pool._replicas[replica_id].num_reserved_blocks
                 assert link.replica.num_used_blocks <= held + self._unsent(replica_id)
 
     def _unsent(self, replica_id: str) -> int:
@@ -225,7 +225,7 @@ class PoolMachine(RuleBasedStateMachine):
         if not hasattr(self, "cell"):
             return
         for replica_id in list(self.cell.links):
-            if self.cell.pool._fleet[replica_id].is_draining:
+            if self.cell.pool._replicas[replica_id].is_draining:
                 self.cell.turn()
                 self.cell.advance()
                 assert replica_id in self.cell.drained

@@ -71,11 +71,13 @@ def test_a_replicas_clock_that_goes_on_in_anothers_turn_is_not_believed() -> Non
 
 
 def test_behind_the_pass_of_a_device_one_more_is_sent_whichever_replica_has_it() -> None:
-    fleet = ReplicaSet(config())
+    replicas = ReplicaSet(config())
     for name in ("here", "there"):
-        fleet.add(info(name + " target", device=name), 0.0)
-        fleet.add(info(name + " draft", Role.DRAFT, device=name), 0.0)
-    target, draft, other = (fleet[name] for name in ("here target", "here draft", "there target"))
+        replicas.add(info(name + " target", device=name), 0.0)
+        replicas.add(info(name + " draft", Role.DRAFT, device=name), 0.0)
+    target, draft, other = (
+        replicas[name] for name in ("here target", "here draft", "there target")
+    )
     target.leases[0] = _LEASE
     assert target.may_be_sent_more(2)
     draft.leases[1] = _LEASE
@@ -123,15 +125,15 @@ def test_who_does_not_answer_though_the_others_do_is_fenced_after_all_their_turn
 
 
 def test_who_has_nothing_of_a_full_device_is_sent_one() -> None:
-    """It would starve: whoever comes first in the fleet's order takes every place that is left."""
-    fleet = ReplicaSet(config())
+    """It would starve: whichever replica comes first takes every place that is left."""
+    replicas = ReplicaSet(config())
     for name in ("one", "other"):
-        fleet.add(info(name, device="gpu"), 0.0)
-    fleet.add(info("draft", Role.DRAFT, device="gpu"), 0.0)
-    fleet["one"].leases |= {0: _LEASE, 1: _LEASE}
-    assert not fleet["one"].may_be_sent_more(2)
-    assert fleet["other"].may_be_sent_more(2)
-    assert fleet["draft"].may_be_sent_more(2)
+        replicas.add(info(name, device="gpu"), 0.0)
+    replicas.add(info("draft", Role.DRAFT, device="gpu"), 0.0)
+    replicas["one"].leases |= {0: _LEASE, 1: _LEASE}
+    assert not replicas["one"].may_be_sent_more(2)
+    assert replicas["other"].may_be_sent_more(2)
+    assert replicas["draft"].may_be_sent_more(2)
 
 
 @pytest.mark.parametrize("method", [SpecMethod.NONE, SpecMethod.DRAFT_MODEL])
@@ -191,12 +193,12 @@ def _is_drafting_for(cell: Cell, num_rows: int) -> bool:
 
 
 def test_a_draft_that_does_not_answer_leaves_its_device_to_the_target() -> None:
-    fleet = ReplicaSet(config())
-    fleet.add(info(device="gpu"), 0.0)
-    fleet.add(info("draft", Role.DRAFT, device="gpu"), 0.0)
-    fleet["draft"].leases[0] = _LEASE
-    assert not fleet["draft"].may_be_sent_more(2)
-    assert fleet["target"].may_be_sent_more(2)
+    replicas = ReplicaSet(config())
+    replicas.add(info(device="gpu"), 0.0)
+    replicas.add(info("draft", Role.DRAFT, device="gpu"), 0.0)
+    replicas["draft"].leases[0] = _LEASE
+    assert not replicas["draft"].may_be_sent_more(2)
+    assert replicas["target"].may_be_sent_more(2)
 
 
 def test_a_small_group_lets_a_shared_device_run_three_passes_first() -> None:
@@ -250,12 +252,12 @@ def test_groups_that_take_turns_stay_full_though_passes_take_longer_than_the_bou
 
 
 def test_who_has_left_its_device_has_nothing_open_there() -> None:
-    fleet = ReplicaSet(config())
+    replicas = ReplicaSet(config())
     for name in ("one", "other"):
-        fleet.add(info(name, device="gpu"), 0.0)
-    device = fleet["other"].device
+        replicas.add(info(name, device="gpu"), 0.0)
+    device = replicas["other"].device
     assert device.is_shared
-    fleet.remove("one")
+    replicas.remove("one")
     assert not device.is_shared
 
 

@@ -61,27 +61,27 @@ class DecisionChecks:
         """Statuses of the live sequences, by sequence ID."""
 
     def check(self, driver: SchedulerDriver, leases: Mapping[int, GroupLease], now: float) -> None:
-        registry, fleet = driver.scheduler._registry, driver.scheduler._fleet
-        num_places = self._check_sequences(registry, fleet, now)
+        registry, replicas = driver.scheduler._registry, driver.scheduler._replicas
+        num_places = self._check_sequences(registry, replicas, now)
         self._note_ended(registry)
         for request_id in registry._by_request_id.keys() - driver.requests.keys():
             sequence = registry.get(request_id)
             if sequence is not None and not sequence.is_background:
                 raise Violation(f"(g) {request_id} is run for nobody")
         is_told_all = driver.scheduler._outbox.is_empty
-        for record in fleet.records.values():
+        for record in replicas.records.values():
             reserved = self._check_places(record)
             num_places -= len(record.sequences)
             self._check_replica(driver, record, reserved, leases, is_told_all)
         if num_places:
-            raise _misplaced(registry, fleet)
+            raise _misplaced(registry, replicas)
         _check_outboxes(driver)
 
-    def _check_sequences(self, registry: LiveRequests, fleet: ReplicaSet, now: float) -> int:
+    def _check_sequences(self, registry: LiveRequests, replicas: ReplicaSet, now: float) -> int:
         """Return the number of KV reservations of all sequences. Names are bound outside the loop,
         because it runs for every sequence after every decision."""
         statuses = self._statuses
-        has_drafts = any([not draft.is_fenced for draft in fleet.drafts])
+        has_drafts = any([not draft.is_fenced for draft in replicas.drafts])
         latest = now - self._bounds.row_wait_s
         num_places = 0
         for sequence in registry:
@@ -97,9 +97,9 @@ class DecisionChecks:
                 if status is _DRAFTING and target.row is not None:
                     raise Violation(f"(a) two leases own {sequence.request_id}")
                 if sequence.ready_since < latest:
-                    _check_wait(sequence, target, status, now, fleet)
+                    _check_wait(sequence, target, status, now, replicas)
                 if not has_drafts:
-                    _check_undrafted(sequence, target, status, fleet)
+                    _check_undrafted(sequence, target, status, replicas)
         return num_places
 
     def _check_places(self, record: ReplicaState) -> int:
@@ -158,12 +158,12 @@ class DecisionChecks:
             _check_idle(record, runner, reserved)
 
 
-def _misplaced(registry: LiveRequests, fleet: ReplicaSet) -> Violation:
+def _misplaced(registry: LiveRequests, replicas: ReplicaSet) -> Violation:
     """Return the violation of a sequence with a KV reservation that its replica does not know
     of."""
     for sequence in registry:
         for place in sequence.places.values():
-            record = fleet.get(place.replica_id)
+            record = replicas.get(place.replica_id)
             if record is None:
                 return Violation(
                     f"(g) {sequence.request_id} has a place on {place.replica_id}, gone"
@@ -174,25 +174,29 @@ def _misplaced(registry: LiveRequests, fleet: ReplicaSet) -> Violation:
 
 
 def _check_wait(
-    sequence: Sequence, target: KVReservation, status: SequenceStatus, now: float, fleet: ReplicaSet
+    sequence: Sequence,
+    target: KVReservation,
+    status: SequenceStatus,
+    now: float,
+    replicas: ReplicaSet,
 ) -> None:
     is_late = status in _AT_REST and not sequence.is_background
-    if is_late and fleet[target.replica_id].is_usable:
+    if is_late and replicas[target.replica_id].is_usable:
         waited = now - sequence.ready_since
         raise Violation(f"(h) {sequence.request_id}, {status}, has waited {waited:.3f} s")
 
 
 def _check_undrafted(
-    sequence: Sequence, target: KVReservation, status: SequenceStatus, fleet: ReplicaSet
+    sequence: Sequence, target: KVReservation, status: SequenceStatus, replicas: ReplicaSet
 ) -> None:
     """(k) Without a draft, the target has a row of the sequence, leased or ready, or is about to
     plan one."""
     if status is _DRAFTING:
         raise Violation(f"(k) {sequence.request_id} waits for a draft, and there is none")
-    record = fleet[target.replica_id]
+    record = replicas[target.replica_id]
     if target.row is None and record.is_usable:
         sequence_id = sequence.sequence_id
-        if sequence_id not in record.ready_queue and sequence_id not in fleet.changed:
+        if sequence_id not in record.ready_queue and sequence_id not in replicas.changed:
             raise Violation(f"(k) no draft is left, and nobody verifies {sequence.request_id}")
 
 

@@ -42,7 +42,7 @@ class LeaseBook:
     def sent(self, pool: Scheduler, lease: GroupLease, now: float) -> None:
         if lease.replica_id in self._resetting:
             raise Violation(f"(f) {lease.replica_id} is leased more before it has forgotten")
-        record = pool._fleet[lease.replica_id]
+        record = pool._replicas[lease.replica_id]
         is_target = lease.role is Role.TARGET
         for row in lease.rows:
             self._check_row(record, lease, row, is_target)
@@ -82,7 +82,7 @@ class LeaseBook:
         num_committed = pool._tally.num_committed
         if is_live and lease is not None:
             _check_lengths(pool, lease)
-            self._note_fed(pool._fleet[lease.replica_id].info, lease, result)
+            self._note_fed(pool._replicas[lease.replica_id].info, lease, result)
             self._close(lease)
             self._begin_next(lease.replica_id, now)
         pass_on()
@@ -184,7 +184,7 @@ def _block_ends(
 
 
 def _check_lengths(pool: Scheduler, lease: GroupLease) -> None:
-    record = pool._fleet[lease.replica_id]
+    record = pool._replicas[lease.replica_id]
     for row in lease.rows:
         sequence = record.sequences.get(row.sequence_id)
         if sequence is None or not row.num_choices:

@@ -109,7 +109,7 @@ class Held(FakeReplica):
 
 
 def open_leases(parts: Cell) -> list[int]:
-    return list(parts.driver.scheduler._fleet["t0"].leases)
+    return list(parts.driver.scheduler._replicas["t0"].leases)
 
 
 @pytest.mark.parametrize("loss", ["fenced", "coordinator"])
