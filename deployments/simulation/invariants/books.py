@@ -38,6 +38,7 @@ _KEPT = (
     "driver.scheduler._replicas.records[].device._answers",
     "driver.scheduler._replicas.records[].device._passes",
     "driver.scheduler._replicas.records[].device.leases",
+    "driver.scheduler._placement._proposer._drafters._made",
     "driver.scheduler._placement._proposer._known_drafting",
     "driver.scheduler._timeouts._heap",
 )
