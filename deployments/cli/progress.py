@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -95,3 +96,8 @@ def waiting_line() -> Iterator[Callable[[str], None]]:
         return
     with console.status("") as status:
         yield lambda text: status.update(escape(line(text)))
+
+
+def hide_bars() -> None:
+    """Let the libraries that load and save models draw no progress bars of their own."""
+    os.environ.setdefault("TQDM_DISABLE", "1")

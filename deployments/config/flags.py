@@ -88,16 +88,19 @@ def flag(
     choices: type[StrEnum] | tuple[str, ...] = (),
     bounds: Mapping[str, float] | None = None,
     is_secret: bool = False,
+    panel: str | None = None,
     **typer: Any,
 ) -> Any:
     """Return a field with a flag. Other keywords are those of typer.Option.
+
+    `panel` is the flag's panel of the help, by default PANEL of the record.
 
     `min` and `max` hold for flag and setting, `bounds` for the setting alone. With `parse`, the
     default may be a text.
     """
     text = default if parse is not None and isinstance(default, str) else None
     value = parse(text) if parse is not None and text is not None else default
-    options = {"help": help, **typer}
+    options = {"help": help, **({"rich_help_panel": panel} if panel else {}), **typer}
     reading = Reading(options, names, parse, text, check, tuple(choices), bounds or {})
     return _field(value, reading, is_secret=is_secret)
 
@@ -130,9 +133,19 @@ def section(
     record: type, only: Collection[str] = (), *, without: Collection[str] = (), **defaults: Any
 ) -> Any:
     """Return a field that holds a `record`. Its fields in `only` (or all) are flags and settings
-    here, `without` some. `defaults` replace those of the record."""
-    declared = {d.name: d for d in declarations(record) if d.name not in without}
-    return section_of(record, [declared[name] for name in only or declared], defaults)
+    here, `without` some. `defaults` replace those of the record, as in `flag`."""
+    declared = {
+        d.name: _with_default(d, defaults) for d in declarations(record) if d.name not in without
+    }
+    values = {name: declared[name].default for name in declared.keys() & defaults.keys()}
+    return section_of(record, [declared[name] for name in only or declared], {**defaults, **values})
+
+
+def _with_default(declared: Declaration, defaults: Mapping[str, Any]) -> Declaration:
+    default, reading = defaults.get(declared.name, declared.default), declared.reading
+    if reading.parse is None or not isinstance(default, str):
+        return declared._replace(default=default)
+    return declared._replace(default=reading.parse(default), reading=reading._replace(text=default))
 
 
 def section_of(record: type, declared: Iterable[Declaration], defaults: Mapping[str, Any]) -> Any:

@@ -30,6 +30,11 @@ def model_argument(default: str = DEMO_MODEL) -> Any:
     return argument(default, _MODEL_HELP, "MODEL")
 
 
+def target_flag(default: Any) -> Any:
+    """Return a field with the model that a draft is for."""
+    return flag(default, _MODEL_HELP)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
     """Loading of the target and of the draft model."""
@@ -37,37 +42,46 @@ class LoadOptions:
     PANEL: ClassVar[str] = "Model"
 
     dtype: DType = flag(
-        DType.AUTO, "Numbers of weights and KV; auto: as the checkpoint says.", choices=DType
+        DType.AUTO,
+        "Number type of weights and KV cache. `auto` is the type of the checkpoint.",
+        choices=DType,
     )
-    device: str = flag("auto", "auto (cuda when there is one), cpu or cuda[:N].")
+    device: str = flag(
+        "auto", "Device: `cpu`, `cuda`, `cuda:N`, or `auto` (cuda if there is a GPU)."
+    )
     numerics: Numerics = flag(
         Numerics.AUTO,
-        "exact: the ids of plain decoding, whatever the batch; refused where this machine or "
-        "model cannot keep it. auto: exact where it can be kept, and on a GPU where passes take at "
-        "most 10 % longer. fast: near ties may differ.",
+        "`exact` gives the tokens of plain decoding in any batch, and fails if this machine or "
+        "model cannot. `auto` is exact if it can be, and on a GPU if passes take at most 10 % "
+        "longer. `fast` may choose another token if two nearly tie.",
         choices=Numerics,
     )
-    revision: str | None = flag(None, "Branch, tag or commit of the target's hub id.")
-    draft_revision: str | None = flag(None, "Branch, tag or commit of the draft's hub id.")
+    revision: str | None = flag(None, "Branch, tag or commit of the target on the hub.")
+    draft_revision: str | None = flag(None, "Branch, tag or commit of the draft on the hub.")
     chat_template: Path | None = flag(
-        None, "Jinja chat template instead of the model's own.", exists=True, dir_okay=False
+        None,
+        "File with a Jinja chat template that replaces the model's own.",
+        exists=True,
+        dir_okay=False,
     )
-    max_model_len: int | None = flag(None, "Most tokens of a sequence, prompt included.", min=2)
+    max_model_len: int | None = flag(
+        None, "Maximum tokens of a sequence, prompt included. Default: the model's.", min=2
+    )
     kv_cache_tokens: int | None = flag(
-        None, "Tokens that one KV cache holds [by free memory].", min=64
+        None, "Capacity of one KV cache, in tokens. Default: by free memory.", min=64
     )
     enable_prefix_caching: bool = flag(
         True,
-        "Prompts that begin alike share what is cached of them.",
+        "Share the cached blocks of equal prompt prefixes between sequences.",
         "--enable-prefix-caching/--no-enable-prefix-caching",
     )
     enforce_eager: bool = flag(
         False,
-        "PyTorch's operations one by one: no compiled kernels, no recorded passes.",
+        "Run PyTorch's operations one by one, without compiled kernels or recorded passes.",
         "--enforce-eager/--no-enforce-eager",
     )
     gpu_memory_utilization: float = flag(
-        DEFAULT_GPU_MEMORY_UTILIZATION, "Share of a GPU that weights and cache take, at most 1."
+        DEFAULT_GPU_MEMORY_UTILIZATION, "Share of a GPU's memory for weights and cache, at most 1."
     )
 
     def load_config(self) -> LoadConfig:
@@ -75,12 +89,12 @@ class LoadOptions:
         from specdec_core.loading.loader import LoadConfig
 
         return LoadConfig(
-            dtype=DType(self.dtype),
+            dtype=self.dtype,
             device=self.device,
             revision=self.revision,
             max_model_len=self.max_model_len,
             kv_cache_tokens=self.kv_cache_tokens,
-            numerics=Numerics(self.numerics),
+            numerics=self.numerics,
             enable_prefix_caching=self.enable_prefix_caching,
             enforce_eager=self.enforce_eager,
             gpu_memory_utilization=self.gpu_memory_utilization,

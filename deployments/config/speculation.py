@@ -26,42 +26,47 @@ class SpeculationOptions:
 
     spec_method: str | None = flag(
         None,
-        "Who drafts [draft_model with --spec-model, else ngram: prompt lookup].",
+        "Source of the drafted tokens. Default: draft_model with --spec-model, otherwise ngram "
+        "(prompt lookup).",
         choices=spec_methods(),
     )
     spec_model: str | None = flag(
-        None, "Draft model; may be the target itself.", metavar="PATH_OR_ID"
+        None, "Draft model. It may be the target itself.", metavar="PATH_OR_ID"
     )
     spec_tokens: int | None = flag(
         None,
-        "Maximum drafted tokens per sequence and round, 0 to 32; 0 drafts nothing. Default: "
-        "15 on CPUs and 8 on GPUs with --spec-policy goodput, else 4.",
+        "Maximum drafted tokens per sequence and round (K), 0 to 32. 0 drafts nothing. Default: "
+        "15 on CPUs and 8 on GPUs with --spec-policy goodput, otherwise 4.",
         metavar="K",
     )
     spec_policy: KPolicyName = flag(
         KPolicyName.GOODPUT,
-        "Policy that chooses the drafted tokens of a round, up to --spec-tokens [goodput]. "
-        "`goodput` drafts as many as are measured to pay, 0 included. `schedule` goes by live "
-        "sequences (spec_schedule). `fixed` always drafts --spec-tokens, for experiments.",
+        "Policy for the number of drafted tokens, up to --spec-tokens. Default: goodput. "
+        "`goodput` drafts the number that is measured to pay, which may be 0. `schedule` follows "
+        "the live sequences (spec_schedule). `fixed` always drafts the maximum, for experiments.",
     )
     spec_schedule: tuple[tuple[int, int, int], ...] = setting(())
     """(first, last, K): K drafted tokens while first to last sequences share a target, otherwise
     0."""
     spec_min_confidence: float = flag(
         0.0,
-        "A draft model proposes only tokens that it gives at least this probability.",
+        "Minimum probability of a drafted token. A draft model proposes no token below it.",
         metavar="P",
     )
     overlap: OverlapMode = flag(
         OverlapMode.AUTO,
-        "Verify one half of the sequences while the draft model works for the other; auto: "
-        "where that is measured to be faster. The tokens are the same.",
+        "Verify one half of the sequences while the draft model works for the other. `auto` does "
+        "so if it is measured to be faster. The tokens are the same.",
     )
     prompt_lookup_max: int | None = flag(
-        None, "Longest n-gram that is looked up. Default: 8, 4 unless K is by goodput.", min=1
+        None,
+        "Maximum length of an n-gram for prompt lookup. Default: 8 with goodput, otherwise 4.",
+        min=1,
     )
     prompt_lookup_min: int | None = flag(
-        None, "Shortest n-gram that is looked up. Default: 1, 2 unless K is by goodput.", min=1
+        None,
+        "Minimum length of an n-gram for prompt lookup. Default: 1 with goodput, otherwise 2.",
+        min=1,
     )
 
     def scheduler_config(

@@ -33,6 +33,8 @@ _CODE = re.compile(r"`[^`]*`")
 _WORD = re.compile(r"[A-Za-z0-9'%-]+")
 _MESSAGES = ("debug", "info", "warning", "error", "exception")
 _HELP = ("help", "description", "doc", "text")
+_FLAGS = ("flag", "argument")
+"""Functions of deployments/config/flags.py whose second argument is a help text."""
 
 
 class Rule(StrEnum):
@@ -70,6 +72,8 @@ def _texts(source: str) -> Iterator[tuple[int, str, bool]]:
                 if keyword.arg in _HELP and (text := _message_of(keyword.value)):
                     yield node.lineno, text, False
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in _FLAGS and len(node.args) > 1 and (text := _message_of(node.args[1])):
+                yield node.lineno, text, False
             is_message = name in _MESSAGES or name.endswith("Error")
             if is_message and node.args and (text := _message_of(node.args[0])):
                 yield node.lineno, text, True

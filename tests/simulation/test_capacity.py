@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from deployments.simulation.capacity import Job
-from deployments.simulation.capacity_options import CapacityOptions, run
+from deployments.simulation.capacity_options import CapacityOptions
+from deployments.simulation.capacity_runs import run
 from deployments.simulation.load import deal, drawn, read_trace
 from deployments.simulation.step_costs import parse_step_ms
 from specdec_core.config import KPolicyName

@@ -21,10 +21,10 @@ from deployments.cli.bench.offline_plot import plot
 from deployments.cli.bench.offline_report import CellRuns, cell_records, cells_table
 from deployments.cli.bench.offline_runs import run_cell
 from deployments.cli.bench.roofline import measure_roofline
-from deployments.cli.generate.prompt_file import read_prompt_file, select
 from deployments.cli.generate.prompt_text import line_request
 from deployments.cli.plotting import check_can_plot
 from deployments.cli.progress import cell_progress
+from deployments.config.flags import values_of
 from specdec_core.loading.loader import LoadedPair
 from specdec_core.request import Request
 
@@ -33,17 +33,17 @@ def run(options: BenchOfflineOptions) -> None:
     """Measure the cells, print a table and write the requested files."""
     if options.plot is not None:
         check_can_plot()
-    lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)
-    text = options.load_text(options.model)
-    params = options.sampling_params()
-    requests = [line_request(text, line, params, is_raw=options.raw_prompt) for line in lines]
+    lines = options.prompts.read()
+    text = options.loading.load_text(options.model)
+    is_raw = options.prompts.raw_prompt
+    requests = [line_request(text, line, options.sampling, is_raw=is_raw) for line in lines]
     draft = options.draft if options.uses_draft_model else None
-    models = options.load_models(options.model, draft)
+    models = options.loading.load_models(options.model, draft)
     roofline = measure_roofline(models.target.model)
     records = cell_records(_measure(options, models, requests), text.decode)
     Console().print(cells_table(records))
     Console().print(str(roofline), highlight=False)
-    found = {"settings": asdict(options), **_circumstances(models), "cells": records}
+    found = {"settings": values_of(options), **_circumstances(models), "cells": records}
     found["roofline"] = asdict(roofline)
     if options.save_result is not None:
         options.save_result.write_text(json.dumps(found, indent=2, default=str) + "\n")

@@ -8,9 +8,8 @@ import math
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -26,11 +25,13 @@ from deployments.cli.bench.figures import (
     over_runs,
 )
 from deployments.cli.bench.load import LoadRun, Report, run_load
-from deployments.cli.bench.names import Backend, DatasetName
+from deployments.cli.bench.names import DatasetName
 from deployments.cli.bench.prompts import COPYING_FILE, file_prompts, random_prompts
+from deployments.cli.bench.serve_options import BenchServeOptions
 from deployments.cli.progress import request_progress
+from deployments.config.flags import values_of
 from deployments.simulation.arrivals import arrivals
-from specdec_core.errors import InvalidRequestError, SpecdecError
+from specdec_core.errors import SpecdecError
 
 _TIMEOUT_S = 600.0
 """Maximum time of one request."""
@@ -60,82 +61,15 @@ _SPECULATION = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchServeOptions:
-    """The command's flags; flags.py says what each means."""
-
-    backend: Backend
-    base_url: str
-    model: str | None
-    api_key: str | None
-    extra_body: dict[str, Any]
-    dataset_name: DatasetName | None
-    dataset_path: Path | None
-    num_prompts: int | None
-    random_input_len: int
-    max_tokens: int
-    temperature: float
-    ignore_eos: bool
-    request_rate: float
-    max_concurrency: int | None
-    num_warmups: int
-    repeat: int
-    seed: int
-    save_result: Path | None
-
-    def __post_init__(self) -> None:
-        """Report mistakes before anything is sent."""
-        if not self.request_rate > 0:
-            raise InvalidRequestError(f"--request-rate must be above 0, got {self.request_rate:g}")
-        has_own_prompts = self.dataset in (DatasetName.RANDOM, DatasetName.COPYING)
-        if has_own_prompts and self.dataset_path is not None:
-            raise InvalidRequestError(f"--dataset-name {self.dataset} takes no --dataset-path")
-        if not has_own_prompts and self.dataset_path is None:
-            raise InvalidRequestError(f"--dataset-name {self.dataset} needs --dataset-path")
-        if self.dataset is DatasetName.COPYING and not self.is_chat:
-            raise InvalidRequestError("--dataset-name copying has chats: use --backend openai-chat")
-        if self.save_result is not None and not self.save_result.parent.is_dir():
-            folder = self.save_result.parent
-            raise InvalidRequestError(f"{self.save_result}: there is no folder {folder}")
-
-    @property
-    def is_chat(self) -> bool:
-        return self.backend is Backend.OPENAI_CHAT
-
-    @property
-    def dataset(self) -> DatasetName:
-        """The data set. A file without a name is taken as it is. Without a file the prompts are
-        random."""
-        inferred = DatasetName.RANDOM if self.dataset_path is None else DatasetName.CUSTOM
-        return self.dataset_name or inferred
-
-    def prompts(self) -> list[Prompt]:
-        """Return the requests. Raises InvalidRequestError for a file that the route cannot
-        carry."""
-        fields: dict[str, Any] = {"max_tokens": self.max_tokens, "temperature": self.temperature}
-        if self.ignore_eos or self.dataset is DatasetName.RANDOM:
-            fields["ignore_eos"] = True
-        if self.dataset is DatasetName.RANDOM:
-            count, length = self.num_prompts or _RANDOM_PROMPTS, self.random_input_len
-            return random_prompts(count, length, fields, is_chat=self.is_chat, seed=self.seed)
-        path = self.dataset_path or COPYING_FILE
-        return file_prompts(self.dataset, path, self.num_prompts, fields, is_chat=self.is_chat)
-
-    def settings(self) -> Figures:
-        """Return all flags except the key, for a JSON file. Infinity is written as "inf"."""
-        named = {name: value for name, value in asdict(self).items() if name != "api_key"}
-        return {name: "inf" if value == math.inf else value for name, value in named.items()}
-
-
 def run(options: BenchServeOptions) -> None:
     """Measure the server, print a table and write the requested file.
 
     Raises SpecdecError if no request of a run was answered.
     """
-    prompts = options.prompts()
+    prompts = _prompts(options)
     with request_progress(options.repeat * len(prompts)) as report:
         model, runs = asyncio.run(_measure(options, prompts, report))
-    found = _result(model, runs, options.settings())
+    found = _result(model, runs, _settings(options))
     console = Console()
     console.print(_table(found))
     for line in _failures(runs):
@@ -144,6 +78,25 @@ def run(options: BenchServeOptions) -> None:
         options.save_result.write_text(json.dumps(found, indent=2, default=str) + "\n")
     if not all(one["completed"] for one in found["runs"]):
         raise SpecdecError("no request was answered")
+
+
+def _prompts(options: BenchServeOptions) -> list[Prompt]:
+    """Return the requests. Raises InvalidRequestError for a file that the route cannot
+    carry."""
+    fields: dict[str, Any] = {"max_tokens": options.max_tokens, "temperature": options.temperature}
+    if options.ignore_eos or options.dataset is DatasetName.RANDOM:
+        fields["ignore_eos"] = True
+    if options.dataset is DatasetName.RANDOM:
+        count, length = options.num_prompts or _RANDOM_PROMPTS, options.random_input_len
+        return random_prompts(count, length, fields, is_chat=options.is_chat, seed=options.seed)
+    path = options.dataset_path or COPYING_FILE
+    return file_prompts(options.dataset, path, options.num_prompts, fields, is_chat=options.is_chat)
+
+
+def _settings(options: BenchServeOptions) -> Figures:
+    """Return all flags except the key, for a JSON file. Infinity is written as "inf"."""
+    named = {name: value for name, value in values_of(options).items() if name != "api_key"}
+    return {name: "inf" if value == math.inf else value for name, value in named.items()}
 
 
 async def _measure(

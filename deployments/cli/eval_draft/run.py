@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 
 from rich.console import Console
@@ -26,10 +25,11 @@ from deployments.cli.eval_draft.report import (
     verdict,
 )
 from deployments.cli.eval_draft.runs import decode
-from deployments.cli.generate.prompt_file import PromptLine, read_prompt_file, select
+from deployments.cli.generate.prompt_file import PromptLine
 from deployments.cli.generate.prompt_text import line_request
 from deployments.cli.plotting import check_can_plot
 from deployments.cli.progress import cell_progress
+from deployments.config.flags import values_of
 from specdec_core.engine import AlgorithmName
 from specdec_core.loading.loader import LoadedPair
 from specdec_core.request import Request
@@ -39,13 +39,13 @@ def run(options: EvalDraftOptions) -> None:
     """Evaluate the draft, print tables and a verdict, and write the requested files."""
     if options.plot is not None:
         check_can_plot()
-    lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)
-    text = options.load_text(options.target)
-    params = options.sampling_params()
-    requests = [line_request(text, line, params, is_raw=options.raw_prompt) for line in lines]
-    models = options.load_models(options.target, options.draft)
+    lines = options.prompts.read()
+    text = options.loading.load_text(options.target)
+    is_raw = options.prompts.raw_prompt
+    requests = [line_request(text, line, options.sampling, is_raw=is_raw) for line in lines]
+    models = options.loading.load_models(options.target, options.draft)
     points = _evaluate(options, models, requests, lines)
-    settings = {**asdict(options), "fingerprint": models.target.fingerprint}
+    settings = {**values_of(options), "fingerprint": models.target.fingerprint}
     found = json.loads(json.dumps(record(points, settings), default=str))
     _show(points)
     if options.json is not None:
@@ -62,8 +62,7 @@ def _evaluate(
 ) -> list[Point]:
     target = models.target.model
     draft = models.draft.model if models.draft else None
-    params = options.sampling_params()
-    costs = measure_costs(target, draft, options.batch_size, options.spec_tokens, params)
+    costs = measure_costs(target, draft, options.batch_size, options.spec_tokens, options.sampling)
     categories = {str(line.line_number): line.category for line in lines}
     with cell_progress(len(requests) * (1 + len(options.spec_tokens))) as report:
         plain = decode(

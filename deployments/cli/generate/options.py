@@ -10,6 +10,7 @@ from deployments.cli.generate.prompts import PromptOptions
 from deployments.cli.sampling import sampling_section
 from deployments.config.flags import OUTPUT_FILE, REQUIRED, flag, section
 from deployments.config.loading import LoadOptions, model_argument
+from deployments.config.scheduler_options import SchedulerOptions
 from deployments.config.speculation import SpeculationOptions
 from deployments.demo.drafts import Drafting, choose_drafting
 from specdec_core.config import MAX_CPU_ROWS, PoolConfig, uses_draft_model
@@ -29,33 +30,25 @@ class GenerateOptions:
 
     model: str = model_argument()
     prompts: PromptOptions = section(PromptOptions)
-    output: Path = flag(REQUIRED, "JSON lines, in input order.", **OUTPUT_FILE)
-    stats: Path | None = flag(None, "Totals of the run, as JSON.", **OUTPUT_FILE)
+    output: Path = flag(
+        REQUIRED, "File for the answers as JSON lines, in input order.", **OUTPUT_FILE
+    )
+    stats: Path | None = flag(None, "File for the totals of the run, as JSON.", **OUTPUT_FILE)
     algorithm: str = flag(
         "exspec",
-        "exspec speculates; autoregressive decodes plainly; eqspec and exspec-padded are the "
-        "paper's, on a left-padded cache, to compare. The tokens are the same.",
+        "`exspec` speculates. `autoregressive` decodes without speculation. `eqspec` and "
+        "`exspec-padded` are the paper's algorithms on a left-padded cache, for comparison. "
+        "All give the same tokens.",
         choices=("exspec", "autoregressive", "eqspec", "exspec-padded"),
     )
-    max_num_seqs: int | None = flag(
-        None,
-        "Most sequences per target pass (the batch) [as many as gain on a CPU, at most 64; "
-        "128 on a GPU].",
-        min=1,
-        rich_help_panel="Scale",
-    )
+    limits: SchedulerOptions = section(SchedulerOptions, ("max_num_seqs", "window"))
     batch_size: int | None = flag(None, "", min=1, hidden=True, callback=_warn_of_old_name)
     """Old name of max_num_seqs."""
-    window: int | None = flag(
-        None,
-        "Most admitted sequences per target replica [2 x --max-num-seqs].",
-        min=1,
-        rich_help_panel="Scale",
-    )
-    sort_by_length: bool = flag(False, "Shortest prompts first.")
+    sort_by_length: bool = flag(False, "Start with the shortest prompts.")
     turns: str = flag(
         "first",
-        "all: the model's answer becomes context of the next turn.",
+        "Turns of each line that are decoded. With `all`, each answer becomes context of the "
+        "next turn.",
         choices=("first", "all"),
     )
     sampling: SamplingParams = sampling_section()
@@ -88,11 +81,12 @@ class GenerateOptions:
         return self.loading.default_draft_tokens(self.algorithm, self.speculation.spec_policy)
 
     def pool_config(self, num_requests: int, rows_that_gain: int = MAX_CPU_ROWS) -> PoolConfig:
-        auto = min(rows_that_gain, self.window or rows_that_gain)
+        window = self.limits.window
+        auto = min(rows_that_gain, window or rows_that_gain)
         return self.speculation.scheduler_config(
             self.drafting.method,
             self.max_draft_tokens,
-            rows=self.max_num_seqs or self.batch_size or auto,
-            window=self.window,
+            rows=self.limits.max_num_seqs or self.batch_size or auto,
+            window=window,
             max_queued=num_requests,
         )

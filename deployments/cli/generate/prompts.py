@@ -21,12 +21,12 @@ class PromptOptions:
 
     input: Path = flag(
         REQUIRED,
-        "JSON lines: `turns` (Spec-Bench), `prompt`, `messages`, `prompt_token_ids`.",
+        "File of JSON lines with `turns` (Spec-Bench), `prompt`, `messages` or `prompt_token_ids`.",
         **INPUT_FILE,
     )
-    limit: int | None = flag(None, "Take the first N lines.", min=1)
-    sample: int | None = flag(None, "Take N lines, spread evenly over the categories.", min=1)
-    raw_prompt: bool = flag(False, "Leave the chat template out.")
+    limit: int | None = flag(None, "Use only the first N lines.", min=1)
+    sample: int | None = flag(None, "Use N lines, spread evenly over the categories.", min=1)
+    raw_prompt: bool = flag(False, "Use prompts without the chat template.")
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.sample is not None:

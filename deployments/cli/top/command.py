@@ -1,4 +1,4 @@
-"""The command `specdec top` and its flags."""
+"""The command `specdec top`."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ from rich.console import Console
 
 from deployments.cli.bench.names import GRPC_ADDRESS
 
-Address = Annotated[
-    str, typer.Argument(metavar="HOST:PORT", help="The service's gRPC address, not HTTP's.")
-]
-ApiKey = Annotated[
-    str | None,
-    typer.Option(metavar="KEY", envvar="OPENAI_API_KEY", help="Sent as a bearer token."),
-]
-Interval = Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")]
-Once = Annotated[bool, typer.Option("--once", help="Print one view and end.")]
-
 
 def top(
-    address: Address = GRPC_ADDRESS,
-    api_key: ApiKey = None,
-    interval: Interval = 2.0,
-    once: Once = False,
+    address: Annotated[
+        str, typer.Argument(metavar="HOST:PORT", help="Address of the service for gRPC, not HTTP.")
+    ] = GRPC_ADDRESS,
+    api_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", envvar="OPENAI_API_KEY", help="Sent as a bearer token."),
+    ] = None,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two views.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one view and end.")] = False,
 ) -> None:
     """Watch a running service: pool, groups, acceptance, tokens per second, replicas, cells.
 

@@ -1,160 +1,152 @@
-"""The flags of `specdec train-draft` as one record, and the job from them."""
+"""The flags of `specdec train-draft`."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
-from deployments.cli.generate.prompt_file import PromptLine, read_prompt_file
-from deployments.cli.train_draft.chat import OPENERS
-from deployments.text.chat_messages import checked_messages
-from deployments.text.tokenizer import TextModel
-from specdec_core.config import DType, Numerics
-from specdec_core.errors import InvalidRequestError
-from specdec_core.kv_cache.paged import BLOCK_SIZE
-from specdec_core.loading.loader import LoadConfig
-from specdec_core.training.distillation import DraftJob
-from specdec_core.training.draft_network import DraftShape, Initialisation
-from specdec_core.training.loss import Loss
-from specdec_core.training.synthesis import TextConfig
-from specdec_core.training.trainer import TrainConfig
+from deployments.config.flags import INPUT_FILE, REQUIRED, declarations, flag, section, values_of
+from deployments.config.loading import LoadOptions, target_flag
+
+
+def _numbers(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    """Return a parser of texts such as "0,1"."""
+
+    def parsed(text: str) -> tuple[Any, ...]:
+        try:
+            return tuple(kind(part) for part in text.split(",") if part.strip())
+        except ValueError as error:
+            raise ValueError(f"{text!r} is no list of numbers") from error
+
+    return parsed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextOptions:
+    """The text that the draft is trained on."""
+
+    PANEL: ClassVar[str] = "Text"
+
+    text: Path | None = flag(
+        None,
+        "Folder of the training text. Drafts of one target may share it. Default: WORK/text.",
+        "--text",
+    )
+    prompts: Path | None = flag(
+        None, "File of user turns, as JSON lines. Default: the target writes them.", **INPUT_FILE
+    )
+    exclude: Path | None = flag(
+        None, "File of prompts. The text must not share a run of words with them.", **INPUT_FILE
+    )
+    exclude_run: int = flag(
+        13, "Words of a run for --exclude. Shorter prompts count as a whole.", min=1
+    )
+    documents: int = flag(2048, "Number of documents, before any is dropped.", min=1)
+    max_user_tokens: int = flag(128, "Maximum tokens of a user turn that the target writes.", min=1)
+    max_prompt_tokens: int = flag(
+        512, "Maximum tokens of a prompt. Longer prompts are dropped.", min=1
+    )
+    max_answer_tokens: int = flag(256, "Maximum tokens of an answer.", min=1)
+    temperatures: tuple[float, ...] = flag(
+        "0,1", "Sampling temperatures of the answers, in turn.", parse=_numbers(float)
+    )
+    candidates: int = flag(
+        16,
+        "Number of the target's most probable token IDs that are kept for each token.",
+        min=1,
+        max=20,
+    )
+    text_batch_size: int = flag(32, "Documents that are written in one batch.", min=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeOptions:
+    """The network of the draft."""
+
+    PANEL: ClassVar[str] = "Draft"
+
+    layers: int = flag(1, "Number of layers.", min=1)
+    hidden_size: int | None = flag(
+        None,
+        "Width. Default: the target's, with its embeddings and head. A narrower draft has its own.",
+    )
+    init: str | None = flag(
+        None,
+        "Weights of the target that the draft begins with. Default: `layers`, or `embeddings` "
+        "for a narrower draft.",
+        choices=("layers", "embeddings", "random"),
+    )
+    from_layers: tuple[int, ...] = flag(
+        "",
+        "Layers of the target that the draft begins with. Default: evenly spread.",
+        parse=_numbers(int),
+    )
+    draft_vocab_size: int | None = flag(
+        None, "Propose only the N most frequent token IDs. Default: all.", min=1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingOptions:
+    """The training itself."""
+
+    PANEL: ClassVar[str] = "Training"
+
+    loss: str = flag(
+        "kl",
+        "`kl` matches the target's distribution, `hard` only its choice.",
+        choices=("kl", "hard"),
+    )
+    epochs: int = flag(4, "Number of passes over the text.", min=1)
+    batch_tokens: int = flag(4096, "Token IDs of a step, padding included.", min=1)
+    learning_rate: float = flag(2e-3, "Maximum learning rate. It falls along a cosine.")
+    warmup: float = flag(0.05, "Share of the steps in which the learning rate rises.")
+    weight_decay: float = flag(0.0, "Weight decay of AdamW.", min=0.0)
+    clip_norm: float = flag(1.0, "Maximum norm of the gradient.")
+    mixed_precision: bool = flag(False, "Compute in bfloat16. Weights stay float32.")
+    checkpoint_every: int = flag(200, "Steps between checkpoints.", min=1)
+    evaluate_every: int = flag(200, "Steps between held-out measurements.", min=1)
+    held_out: int = flag(32, "Documents for measurements, which are not trained on.", min=1)
+    seed: int = flag(0, "Seed of the text, the weights and the order.", min=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainDraftOptions:
-    """The command's flags; command.py explains each."""
+    """Flags of the command."""
 
-    target: str
-    output: Path
-    work: Path | None
-    text: Path | None
-    compact: Path | None
-    prompts: Path | None
-    exclude: Path | None
-    exclude_run: int
-    documents: int
-    max_user_tokens: int
-    max_prompt_tokens: int
-    max_answer_tokens: int
-    temperatures: tuple[float, ...]
-    candidates: int
-    text_batch_size: int
-    layers: int
-    hidden_size: int | None
-    init: Initialisation | None
-    from_layers: tuple[int, ...]
-    draft_vocab_size: int | None
-    loss: Loss
-    epochs: int
-    batch_tokens: int
-    learning_rate: float
-    warmup: float
-    weight_decay: float
-    clip_norm: float
-    mixed_precision: bool
-    checkpoint_every: int
-    evaluate_every: int
-    held_out: int
-    seed: int
-    dtype: str
-    device: str
-    revision: str | None
-    chat_template: Path | None
+    target: str = target_flag(REQUIRED)
+    output: Path = flag(REQUIRED, "Folder of the finished draft.", file_okay=False)
+    work: Path | None = flag(
+        None, "Folder of checkpoints. Default: OUTPUT/training.", file_okay=False
+    )
+    compact: Path | None = flag(
+        None,
+        "Folder for a second copy of the draft, without the weights that the target has.",
+        file_okay=False,
+    )
+    text: TextOptions = section(TextOptions)
+    shape: ShapeOptions = section(ShapeOptions)
+    training: TrainingOptions = section(TrainingOptions)
+    loading: LoadOptions = section(LoadOptions, ("dtype", "device", "revision", "chat_template"))
 
-    def __post_init__(self) -> None:
-        """Report mistakes before a model is loaded."""
-        self.job(command="")
-
-    def job(self, command: str) -> DraftJob:
-        work = self.work or self.output / "training"
-        return DraftJob(
-            target_name=_name(self.target),
-            output=self.output,
-            work=work,
-            text_folder=self.text or work / "text",
-            shape=self._shape(),
-            text=self._text(),
-            training=self._training(),
-            prompts=tuple(_only_text(self.prompts)) if self.prompts else (),
-            excluded=tuple(_every_text(self.exclude)) if self.exclude else (),
-            excluded_run=self.exclude_run,
-            command=command,
-        )
-
-    def load_config(self, text: TextModel) -> LoadConfig:
-        """Return the configuration with a cache for the target that holds one batch of
-        documents."""
-        longest = min(self._text().max_document_tokens, text.max_model_len)
-        blocks = -(-longest // BLOCK_SIZE)
-        return LoadConfig(
-            dtype=DType(self.dtype),
-            device=self.device,
-            revision=self.revision,
-            max_model_len=longest,
-            kv_cache_tokens=self.text_batch_size * blocks * BLOCK_SIZE,
-            numerics=Numerics.FAST,
-        )
-
-    def _shape(self) -> DraftShape:
-        return DraftShape(
-            num_layers=self.layers,
-            hidden_size=self.hidden_size,
-            initialise_from=self.init,
-            from_layers=self.from_layers,
-            vocab_size=self.draft_vocab_size,
-        )
-
-    def _text(self) -> TextConfig:
-        return TextConfig(
-            num_documents=self.documents,
-            max_user_tokens=self.max_user_tokens,
-            max_prompt_tokens=self.max_prompt_tokens,
-            max_answer_tokens=self.max_answer_tokens,
-            temperatures=self.temperatures,
-            openers=OPENERS,
-            num_candidates=self.candidates,
-            batch_size=self.text_batch_size,
-            seed=self.seed,
-        )
-
-    def _training(self) -> TrainConfig:
-        return TrainConfig(
-            num_epochs=self.epochs,
-            batch_tokens=self.batch_tokens,
-            learning_rate=self.learning_rate,
-            warmup_fraction=self.warmup,
-            weight_decay=self.weight_decay,
-            clip_norm=self.clip_norm,
-            loss=self.loss,
-            mixed_precision=self.mixed_precision,
-            checkpoint_every=self.checkpoint_every,
-            evaluate_every=self.evaluate_every,
-            num_held_out=self.held_out,
-            seed=self.seed,
-        )
+    def command_line(self) -> str:
+        """Return the command for a repeated run: flags that differ from their defaults, and paths
+        by their last part."""
+        words, values = ["specdec", "train-draft"], values_of(self)
+        for declared in declarations(type(self)):
+            value = values[declared.name]
+            if value not in (None, (), False, declared.default):
+                words.append(f"--{declared.name.replace('_', '-')}")
+                words += [] if value is True else [_word(value)]
+        return shlex.join(words)
 
 
-def _name(target: str) -> str:
-    """Return the target's name. For a folder it is the last part, so that the path stays
-    private."""
-    return Path(target).resolve().name if Path(target).is_dir() else target
-
-
-def _only_text(path: Path) -> list[str]:
-    lines = read_prompt_file(path)
-    for line in lines:
-        if not line.first_text:
-            raise InvalidRequestError(
-                f"{path} line {line.line_number}: training prompts need `prompt` or `turns`"
-            )
-    return [line.first_text for line in lines]
-
-
-def _every_text(path: Path) -> list[str]:
-    return [text for line in read_prompt_file(path) for text in _texts_of(line)]
-
-
-def _texts_of(line: PromptLine) -> list[str]:
-    messages = checked_messages(line.messages) if line.messages else []
-    contents = [message["content"] for message in messages]
-    return [*(line.turns or []), *([line.prompt] if line.prompt else []), *contents]
+def _word(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(_word, value))
+    if isinstance(value, Path) or (isinstance(value, str) and Path(value).is_dir()):
+        return Path(value).name
+    return f"{value:g}" if isinstance(value, float) else str(value)

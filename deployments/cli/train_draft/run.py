@@ -10,9 +10,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.progress import TimeRemainingColumn as Remaining
 
 from deployments.cli.train_draft.chat import template_chat
+from deployments.cli.train_draft.job import draft_job, load_config
 from deployments.cli.train_draft.options import TrainDraftOptions
 from deployments.demo.models import resolve_model
-from deployments.text.tokenizer import load_text_model
 from specdec_core.loading.loader import load_model
 from specdec_core.training.distillation import make_draft
 from specdec_core.training.draft_folder import write_compact
@@ -20,19 +20,16 @@ from specdec_core.training.target_files import open_target
 from specdec_core.training.trainer import Progress as Trained
 
 
-def run(options: TrainDraftOptions, command: str) -> None:
+def run(options: TrainDraftOptions) -> None:
     """Train the draft, then print the results and, last, the folder."""
-    path = resolve_model(options.target)
-    text = load_text_model(
-        path,
-        revision=options.revision,
-        chat_template=options.chat_template,
-    )
+    job = draft_job(options)
+    text = options.loading.load_text(options.target)
     chat = template_chat(text)
-    files = open_target(path, options.revision)
-    target = load_model(path, options.load_config(text))
+    path = resolve_model(options.target)
+    files = open_target(path, options.loading.revision)
+    target = load_model(path, load_config(options, text))
     with _reporter() as reporter:
-        result = make_draft(options.job(command), target, files, chat, reporter)
+        result = make_draft(job, target, files, chat, reporter)
     if options.compact is not None:
         write_compact(options.output, files, options.compact)
     print(_summary(result))

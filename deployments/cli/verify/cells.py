@@ -11,9 +11,12 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+from deployments.cli.parsers import comma_list, methods, number, one_of, positive
+from deployments.config.flags import flag
 from specdec_core.config import SpecMethod
+from specdec_core.speculation.registry import drafting_methods
 
 PLAIN = "autoregressive"
 PADDED = ("eqspec", "exspec-padded")
@@ -63,11 +66,42 @@ class Task(NamedTuple):
 class Grid:
     """The axes of an audit."""
 
-    algorithms: tuple[str, ...]
-    methods: tuple[str, ...]
-    spec_tokens: tuple[int, ...]
-    batch_sizes: tuple[int, ...]
-    temperatures: tuple[float, ...]
+    PANEL: ClassVar[str] = "Cells"
+
+    algorithms: tuple[str, ...] = flag(
+        ",".join(ALGORITHMS),
+        "Algorithms to compare.",
+        "--algorithms",
+        "--algorithm",
+        parse=comma_list(one_of(ALGORITHMS, str)),
+    )
+    batch_sizes: tuple[int, ...] = flag(
+        "1,4,8",
+        "Maximum sequences per target pass (the batch).",
+        "--batch-sizes",
+        "--batch-size",
+        "--max-num-seqs",
+        parse=comma_list(positive),
+    )
+    spec_tokens: tuple[int, ...] = flag(
+        "1,4,15",
+        "Drafted tokens per sequence and round (K), separated by commas.",
+        parse=comma_list(positive),
+    )
+    spec_methods: tuple[str, ...] = flag(
+        "ngram,draft_model",
+        f"Methods to compare: {', '.join(drafting_methods())}.",
+        "--spec-methods",
+        "--spec-method",
+        parse=methods,
+    )
+    temperatures: tuple[float, ...] = flag(
+        "0,0.8",
+        "Sampling temperatures. 0 is greedy. A line of the file may set its own.",
+        "--temperatures",
+        "--temperature",
+        parse=comma_list(number),
+    )
 
     def points(self, algorithm: str) -> list[Point]:
         """Return the points. Plain decoding has no draft; at batch size 1 it is the reference
@@ -78,7 +112,7 @@ class Grid:
         return [
             Point(method, k, batch, temperature)
             for temperature, method, k, batch in itertools.product(
-                self.temperatures, self.methods, self.spec_tokens, self.batch_sizes
+                self.temperatures, self.spec_methods, self.spec_tokens, self.batch_sizes
             )
         ]
 

@@ -1,68 +1,84 @@
-"""The flags of `specdec verify` as one record, and the configurations from them."""
+"""The flags of `specdec verify`, and the configurations from them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from deployments.cli.generate.prompts import PromptOptions
+from deployments.cli.sampling import sampling_section
 from deployments.cli.verify.cells import Cells, Grid, Point
-from deployments.cli.verify.draft import num_left_out
-from specdec_core.config import (
-    WINDOW_PER_ROW,
-    KPolicyName,
-    NgramConfig,
-    Numerics,
-    PoolConfig,
-    SpeculationConfig,
-    uses_draft_model,
-)
+from deployments.config.flags import OUTPUT_FILE, flag, section
+from deployments.config.loading import LoadOptions, model_argument
+from deployments.config.scheduler_options import SchedulerOptions
+from deployments.config.speculation import SpeculationOptions
+from specdec_core.config import WINDOW_PER_ROW, KPolicyName, PoolConfig, uses_draft_model
 from specdec_core.errors import InvalidRequestError
-from specdec_core.loading.loader import DType, LoadConfig
 from specdec_core.sampling_params import SamplingParams
+
+_PANEL = "Cells"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """The command's flags; flags.py says what each means."""
+    """Flags of the command."""
 
-    model: str
-    input: Path
-    json: Path | None
-    algorithms: tuple[str, ...]
-    batch_sizes: tuple[int, ...]
-    spec_tokens: tuple[int, ...]
-    spec_methods: tuple[str, ...]
-    temperatures: tuple[float, ...]
-    cells: Cells
-    cell_seed: int
-    grid_sample: int
-    compare_fast: bool
-    spec_model: str
-    draft_revision: str | None
-    prompt_lookup_max: int | None
-    prompt_lookup_min: int | None
-    window: int | None
-    limit: int | None
-    sample: int | None
-    raw_prompt: bool
-    chat_template: Path | None
-    max_tokens: int
-    top_p: float
-    top_k: int
-    min_p: float
-    seed: int
-    ignore_eos: bool
-    logprobs: int | None
-    dtype: str
-    device: str
-    numerics: str
-    revision: str | None
-    max_model_len: int | None
-    kv_cache_tokens: int | None
+    model: str = model_argument()
+    prompts: PromptOptions = section(PromptOptions)
+    json: Path | None = flag(None, "File for all results, as JSON.", **OUTPUT_FILE)
+    grid: Grid = section(Grid)
+    cells: Cells = flag(
+        Cells.RANDOM,
+        "`random` runs each prompt in one cell drawn for it, and some prompts in every cell. "
+        "`all` runs every prompt in every cell.",
+        panel=_PANEL,
+    )
+    cell_seed: int = flag(0, "Seed of the drawn cells.", panel=_PANEL)
+    grid_sample: int = flag(
+        4,
+        "Prompts that run in every cell. Other prompts fill the rest of a batch.",
+        min=0,
+        panel=_PANEL,
+    )
+    compare_fast: bool = flag(
+        False,
+        "Run every cell in fast numerics too, and show the figures of both.",
+        panel=_PANEL,
+    )
+    limits: SchedulerOptions = section(SchedulerOptions, ("window",))
+    sampling: SamplingParams = sampling_section(
+        "top_p", "top_k", "min_p", "seed", "max_tokens", "ignore_eos"
+    )
+    logprobs: int | None = flag(
+        None,
+        "Compare log-probabilities too: of the tokens, and of the N most probable ones.",
+        min=0,
+        max=20,
+        panel="Sampling",
+    )
+    spec_model: str = flag(
+        "self:1",
+        "Draft model. `self:N` is the target without N of its layers. It is often wrong, and as "
+        "slow as the target. `self` is always right.",
+        metavar="PATH_OR_ID",
+        panel="Speculation",
+    )
+    # An audit must draft, even if that does not pay.
+    speculation: SpeculationOptions = section(
+        SpeculationOptions,
+        ("prompt_lookup_max", "prompt_lookup_min"),
+        spec_policy=KPolicyName.FIXED,
+    )
+    loading: LoadOptions = section(
+        LoadOptions,
+        without=("enable_prefix_caching", "enforce_eager", "gpu_memory_utilization"),
+    )
 
     def __post_init__(self) -> None:
         """Report mistakes before a model is loaded."""
-        for temperature in self.temperatures:
+        from deployments.cli.verify.draft import num_left_out
+
+        for temperature in self.grid.temperatures:
             self.sampling_params(temperature)
         for point in self.points:
             self.pool_config(point, 0)
@@ -71,68 +87,28 @@ class VerifyOptions:
                 "plain decoding at batch size 1 is the reference itself: add --batch-sizes or "
                 "--algorithms"
             )
-        self.load_config(0)
+        self.loading.load_config()
         num_left_out(self.spec_model)
-        if self.limit is not None and self.sample is not None:
-            raise InvalidRequestError("--limit and --sample exclude each other")
-        if self.json is not None and not self.json.parent.is_dir():
-            raise InvalidRequestError(f"{self.json}: there is no folder {self.json.parent}")
-
-    @property
-    def grid(self) -> Grid:
-        return Grid(
-            algorithms=self.algorithms,
-            methods=self.spec_methods,
-            spec_tokens=self.spec_tokens,
-            batch_sizes=self.batch_sizes,
-            temperatures=self.temperatures,
-        )
 
     @property
     def points(self) -> list[Point]:
-        return [point for algorithm in self.algorithms for point in self.grid.points(algorithm)]
+        return [p for algorithm in self.grid.algorithms for p in self.grid.points(algorithm)]
 
     @property
     def uses_draft_model(self) -> bool:
         return any(uses_draft_model(point.method) for point in self.points)
 
     def sampling_params(self, temperature: float) -> SamplingParams:
-        names = ("top_p", "top_k", "min_p", "seed", "max_tokens", "ignore_eos")
-        return SamplingParams(
-            temperature=temperature,
-            num_logprobs=self.logprobs,
-            **{name: getattr(self, name) for name in names},
-        )
+        return replace(self.sampling, temperature=temperature, num_logprobs=self.logprobs)
 
     def window_of(self, point: Point) -> int:
-        return self.window or WINDOW_PER_ROW * point.batch_size
+        return self.limits.window or WINDOW_PER_ROW * point.batch_size
 
     def pool_config(self, point: Point, num_requests: int) -> PoolConfig:
-        k_policy = KPolicyName.FIXED  # an audit must draft, even if that does not pay
-        lookup = self.prompt_lookup_max, self.prompt_lookup_min
-        try:
-            return PoolConfig(
-                max_group_size=point.batch_size,
-                window=self.window_of(point),
-                max_queued=num_requests,
-                speculation=SpeculationConfig(
-                    method=point.method,
-                    num_draft_tokens=point.num_draft_tokens,
-                    k_policy=k_policy,
-                    ngram=NgramConfig.suiting(k_policy, *lookup),
-                ),
-            )
-        except ValueError as error:
-            raise InvalidRequestError(str(error)) from error
-
-    def load_config(self, kv_cache_tokens: int) -> LoadConfig:
-        """Return the configuration. `kv_cache_tokens` is the need of the cells; the flag overrides
-        it."""
-        return LoadConfig(
-            dtype=DType(self.dtype),
-            device=self.device,
-            revision=self.revision,
-            max_model_len=self.max_model_len,
-            kv_cache_tokens=self.kv_cache_tokens or kv_cache_tokens or None,
-            numerics=Numerics(self.numerics),
+        return self.speculation.scheduler_config(
+            point.method,
+            point.num_draft_tokens,
+            rows=point.batch_size,
+            window=self.limits.window,
+            max_queued=num_requests,
         )

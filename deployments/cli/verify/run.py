@@ -28,6 +28,7 @@ from deployments.cli.verify.report import (
     wide_console,
 )
 from deployments.cli.verify.setup import Models, Prompts, load_models, read_prompts
+from deployments.config.flags import values_of
 from specdec_core.errors import SpecdecError
 
 
@@ -90,7 +91,7 @@ def _record(prompts: Prompts, models: Models, runs: Sequence[Run]) -> dict[str, 
     return {
         "model": models.target.name,
         "fingerprint": models.target.fingerprint,
-        "settings": asdict(prompts.options),
+        "settings": values_of(prompts.options),
         "ids": [line.output_id for line in prompts.lines],
         "holds": not any(result.failures for run in runs for result in run.results),
         "runs": [

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from deployments.cli.generate.prompt_file import PromptLine, read_prompt_file, select
+from deployments.cli.generate.prompt_file import PromptLine
 from deployments.cli.generate.prompt_text import encode_line
+from deployments.cli.generate.prompts import PromptOptions
 from deployments.cli.verify.audit import Audit, Report
 from deployments.cli.verify.draft import num_left_out, self_draft
 from deployments.cli.verify.options import VerifyOptions
 from deployments.demo.models import resolve_model
 from deployments.ingress.sampling_request import resolve_sampling
-from deployments.text.tokenizer import TextModel, load_text_model
+from deployments.text.tokenizer import TextModel
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.loading.loader import (
@@ -51,49 +52,34 @@ class Prompts:
     @property
     def longest(self) -> int:
         """Prompt and answer of the longest request, in tokens."""
-        temperature = self.options.temperatures[0]
+        temperature = self.options.grid.temperatures[0]
         return max(self.request(index, temperature).max_len for index in range(len(self.lines)))
 
 
 def read_prompts(options: VerifyOptions) -> Prompts:
     """Encode the lines. Raises InvalidRequestError naming the first line that cannot run."""
-    text = load_text_model(
-        resolve_model(options.model),
-        revision=options.revision,
-        chat_template=options.chat_template,
-        max_model_len=options.max_model_len,
-    )
-    lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)
-    ids = [_encode(options, text, line) for line in lines]
+    text = options.loading.load_text(options.model)
+    lines = options.prompts.read()
+    ids = [_encode(options.prompts, text, line) for line in lines]
     prompts = Prompts(lines, ids, text, options)
-    for index in range(len(lines)):
-        _check(prompts, index)
+    for index, line in enumerate(lines):
+        with options.prompts.naming(line):
+            _check(prompts, index)
     return prompts
 
 
-def _encode(options: VerifyOptions, text: TextModel, line: PromptLine) -> tuple[int, ...]:
-    try:
-        return encode_line(text, line, is_raw=options.raw_prompt)
-    except InvalidRequestError as error:
-        raise _naming(options, line, error) from error
+def _encode(prompts: PromptOptions, text: TextModel, line: PromptLine) -> tuple[int, ...]:
+    with prompts.naming(line):
+        return encode_line(text, line, is_raw=prompts.raw_prompt)
 
 
 def _check(prompts: Prompts, index: int) -> None:
-    options, line, limit = prompts.options, prompts.lines[index], prompts.text.max_model_len
-    try:
-        longest = max(prompts.request(index, t).max_len for t in options.temperatures)
-        if longest > limit:
-            raise InvalidRequestError(
-                f"prompt and max_tokens need {longest} positions, the model has {limit}"
-            )
-    except InvalidRequestError as error:
-        raise _naming(options, line, error) from error
-
-
-def _naming(
-    options: VerifyOptions, line: PromptLine, error: InvalidRequestError
-) -> InvalidRequestError:
-    return InvalidRequestError(f"{options.input} line {line.line_number}: {error}")
+    limit, temperatures = prompts.text.max_model_len, prompts.options.grid.temperatures
+    longest = max(prompts.request(index, t).max_len for t in temperatures)
+    if longest > limit:
+        raise InvalidRequestError(
+            f"prompt and max_tokens need {longest} positions, the model has {limit}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +106,8 @@ def load_models(options: VerifyOptions, prompts: Prompts) -> Models:
     """Load target and draft. Raises NotExactError if exact numerics were requested but are not
     available."""
     path = resolve_model(options.model)
-    load = options.load_config(_needed_kv_tokens(options, prompts))
+    kv_cache_tokens = options.loading.kv_cache_tokens or _needed_kv_tokens(options, prompts)
+    load = replace(options.loading, kv_cache_tokens=kv_cache_tokens).load_config()
     fast = replace(load, numerics=Numerics.FAST)
     target = load_model(path, load)
     is_exact = target.model.numerics is Numerics.EXACT
@@ -138,10 +125,10 @@ def _load_draft(options: VerifyOptions, target: LoadedModel, load: LoadConfig) -
         return self_draft(target.model, num_layers)
     path = resolve_model(options.spec_model)
     check_same_tokenizer(
-        load_tokenizer(resolve_model(options.model), options.revision),
-        load_tokenizer(path, options.draft_revision),
+        load_tokenizer(resolve_model(options.model), options.loading.revision),
+        load_tokenizer(path, options.loading.draft_revision),
     )
-    return load_model(path, replace(load, revision=options.draft_revision)).model
+    return load_model(path, replace(load, revision=options.loading.draft_revision)).model
 
 
 def _needed_kv_tokens(options: VerifyOptions, prompts: Prompts) -> int:

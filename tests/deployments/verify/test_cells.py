@@ -9,7 +9,7 @@ from specdec_core.config import SpecMethod
 
 GRID = Grid(
     algorithms=ALGORITHMS,
-    methods=(SpecMethod.NGRAM, SpecMethod.DRAFT_MODEL),
+    spec_methods=(SpecMethod.NGRAM, SpecMethod.DRAFT_MODEL),
     spec_tokens=(1, 4, 8),
     batch_sizes=(1, 4, 8, 16),
     temperatures=(0.0, 0.8),

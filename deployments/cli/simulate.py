@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,36 +11,35 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
-from deployments.simulation.capacity_command import capacity
+from deployments.cli.command import command
+from deployments.config.flags import OUTPUT_FILE
+from deployments.simulation.capacity_options import CapacityOptions
 
 simulate_app = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
-simulate_app.command()(capacity)
 
 _SHOWN_LINES = 60
-
-Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, from --first-seed on.")]
-FirstSeed = Annotated[int, typer.Option(min=0, help="The first of them.")]
-OneSeed = Annotated[int | None, typer.Option(min=0, help="Run this one alone.")]
-Trace = Annotated[
-    bool, typer.Option("--trace", help="Print every event; of a violation only the last ones.")
-]
-MaxViolations = Annotated[int, typer.Option(min=1, help="Stop at so many failing seeds.")]
-Output = Annotated[
-    Path | None, typer.Option(dir_okay=False, writable=True, help="The report, as JSON.")
-]
 
 
 @simulate_app.callback()
 def simulate(
     ctx: typer.Context,
-    seeds: Seeds = 500,
-    first_seed: FirstSeed = 0,
-    seed: OneSeed = None,
-    trace: Trace = False,
-    max_violations: MaxViolations = 1,
-    output: Output = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from --first-seed on.")] = 500,
+    first_seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Run only this seed.")] = None,
+    trace: Annotated[
+        bool,
+        typer.Option(
+            "--trace", help="Print every event, not only the last ones before a violation."
+        ),
+    ] = False,
+    max_violations: Annotated[
+        int, typer.Option(min=1, help="Stop after this number of failing seeds.")
+    ] = 1,
+    output: Annotated[
+        Path | None, typer.Option(help="File for the report, as JSON.", **OUTPUT_FILE)
+    ] = None,
 ) -> None:
     """Run the service's own loops in worlds where everything fails.
 
@@ -129,3 +129,62 @@ def _show_violation(seed: int, violation: str | None) -> None:
     for line in again.record.lines[-_SHOWN_LINES:]:
         console.print(line, markup=False, highlight=False)
     console.print(f"all of it: specdec simulate --seed {seed} --trace", markup=False)
+
+
+@command(simulate_app)
+def capacity(options: CapacityOptions) -> None:
+    """Predict latency, throughput and utilisation from what steps cost; compare layouts.
+
+    The scheduler is the real one. Replicas take the times that the flags say. The coordinator is
+    charged its measured cost per row and message. Measure step times with `specdec bench offline`
+    or `specdec eval-draft`.
+
+    Examples:
+
+    `specdec simulate capacity --verify-ms 1:20,8:27,32:38 --draft-ms 4+0.2 --request-rate 2`
+
+    `specdec simulate capacity --verify-ms 25+0.05 --draft-ms 2+0.01 --targets 64 --drafts 32
+    --cells 4`
+
+    `specdec simulate capacity --verify-ms 25+0.05 --draft-ms 2+0.01 --targets 3 --drafts 1
+    --recommend --target-price 4 --draft-price 1.5`
+    """
+    from deployments.simulation.capacity_runs import run
+
+    report = run(options)
+    if options.output is not None:
+        options.output.write_text(json.dumps(report, indent=2) + os.linesep)
+    _show_capacity(report)
+
+
+def _show_capacity(report: dict[str, Any]) -> None:
+    console = Console()
+    if "layouts" in report:
+        console.print(_layout_table(report["layouts"]))
+        return
+    table = Table("figure", "value")
+    for name, value in report["figures"].items():
+        for key, number in value.items() if isinstance(value, dict) else (("", value),):
+            table.add_row(f"{name} {key}".strip(), "-" if number is None else f"{number:,.2f}")
+    console.print(table)
+
+
+def _layout_table(rows: list[dict[str, Any]]) -> Table:
+    columns = ("tokens/s", "/device", "TPOT ms", "target", "draft", "cells", "price/h")
+    caption = "target, draft: shares of the time that they are busy; cells: that the load needs"
+    table = Table(Column("layout", no_wrap=True), *columns, "per 1M tokens", caption=caption)
+    for row in rows:
+        draft = row["draft_utilisation"]
+        cost, tpot = row["cost_per_million_tokens"], row["tpot_ms"]["p50"]
+        table.add_row(
+            row["layout"],
+            f"{row['tokens_per_second']:,.0f}",
+            f"{row['tokens_per_second_per_device']:,.0f}",
+            "-" if tpot is None else f"{tpot:.1f}",
+            f"{row['target_utilisation']:.2f}",
+            "-" if draft is None else f"{draft:.2f}",
+            str(row["num_cells"]),
+            f"{row['price_per_hour']:.2f}",
+            "-" if cost is None else f"{cost:.3f}",
+        )
+    return table
