@@ -94,7 +94,7 @@ class BatchBuilder:
         proposer: Proposer,
         budget: VerificationBudget,
         outbox: Outbox,
-        tally: SchedulerStats,
+        stats: SchedulerStats,
         overlap: Pipelining,
         grouping: GroupingPolicy,
     ) -> None:
@@ -106,7 +106,7 @@ class BatchBuilder:
         self._proposer = proposer
         self._budget = budget
         self._outbox = outbox
-        self._tally = tally
+        self._stats = stats
         self._overlap = overlap
         self._grouping = grouping
         self._draft_fallback = DraftFallback(replicas, proposer)
@@ -311,11 +311,11 @@ class BatchBuilder:
         )
         self._next_lease_id += 1
         is_split = self._max_split_rows is not None
-        self._tally.num_split_groups += is_split and replica.role is _TARGET
+        self._stats.num_split_groups += is_split and replica.role is _TARGET
         replica.leases[lease.lease_id] = OpenLease(
             lease, now + lease.ttl_s, self._since, is_split, num_catching_up, is_resuming
         )
-        self._tally.record_lease(lease, _waits(plans, now))
+        self._stats.record_lease(lease, _waits(plans, now))
         self._outbox.lease(lease)
 
     def _lend(self, replica: ReplicaState, plans: list[ScheduledRow]) -> None:

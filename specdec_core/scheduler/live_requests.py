@@ -19,10 +19,10 @@ from specdec_core.scheduler.stats import SchedulerStats
 class LiveRequests:
     """At most one live sequence per request id."""
 
-    def __init__(self, placement: AdmissionQueue, outbox: Outbox, tally: SchedulerStats) -> None:
+    def __init__(self, placement: AdmissionQueue, outbox: Outbox, stats: SchedulerStats) -> None:
         self._placement = placement
         self._outbox = outbox
-        self._tally = tally
+        self._stats = stats
         self._by_request_id: dict[str, Sequence] = {}
         self._next_sequence_id = 0
 
@@ -74,7 +74,7 @@ class LiveRequests:
         sequence.append(tokens)
         self.forget(sequence, reason)
         if not sequence.is_background:
-            self._tally.num_finished[reason] += 1
+            self._stats.num_finished[reason] += 1
         self._outbox.emit(
             TokenEvent(
                 request_id=sequence.request.request_id,

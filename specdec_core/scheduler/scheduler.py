@@ -44,18 +44,18 @@ class Scheduler:
         """Time of the last result after which no groups were formed yet; None if there is none."""
         self._replicas = ReplicaSet(config)
         self._outbox = Outbox()
-        self._tally = SchedulerStats()
+        self._stats = SchedulerStats()
         self._overlap = Pipelining(config)
         self._k_policy = k_policy or make_k_policy(config)
         self._no_expiry_before = float("-inf")
         """Time before which no lease expires, neither an open one nor one sent from now on."""
         proposer = Proposer(config.speculation, self._k_policy, config.prefill_chunk)
         self._placement = AdmissionQueue(self._replicas, self._outbox, proposer)
-        self._registry = LiveRequests(self._placement, self._outbox, self._tally)
+        self._registry = LiveRequests(self._placement, self._outbox, self._stats)
         self._timeouts = Timeouts(self._registry)
         self._retry_hint = RetryHint()
         self._settlement = ResultHandler(
-            self._registry, self._placement, proposer, self._tally, self._k_policy
+            self._registry, self._placement, proposer, self._stats, self._k_policy
         )
         self._dispatcher = BatchBuilder(
             config,
@@ -65,7 +65,7 @@ class Scheduler:
             proposer=proposer,
             budget=VerificationBudget(config, self._k_policy),
             outbox=self._outbox,
-            tally=self._tally,
+            stats=self._stats,
             overlap=self._overlap,
             grouping=make_grouping_policy(config),
         )
@@ -173,7 +173,7 @@ class Scheduler:
             replica.last_seen = now
         is_known = replica is not None and result.lease_id in replica.leases
         if replica is None or not is_known or result.epoch != self._epoch:
-            self._tally.num_stale_results += 1
+            self._stats.num_stale_results += 1
             return
         open_ = replica.leases.pop(result.lease_id)
         for behind in replica.leases.values():
@@ -234,7 +234,7 @@ class Scheduler:
         return min(times) if times else None
 
     def counters(self) -> SchedulerCounters:
-        tally = self._tally
+        stats = self._stats
         return SchedulerCounters(
             num_waiting=self.num_waiting,
             num_waiting_tokens=self._placement.waiting.num_client_tokens,
@@ -242,28 +242,28 @@ class Scheduler:
             num_undrafted=self._placement.num_undrafted,
             num_draft_queued=sum(r.ready_queue.num_ready for r in self._replicas.drafts),
             replicas=tuple(replica.counters() for replica in self._replicas),
-            num_equal_length_groups=tally.num_equal_length_groups,
-            num_split_groups=tally.num_split_groups,
-            group_sizes=dense(tally.group_sizes),
-            max_wait_s=tally.max_wait_s,
-            sum_wait_s=tally.sum_wait_s,
-            max_draft_wait_s=tally.max_draft_wait_s,
-            num_sequence_rounds=tally.num_sequence_rounds,
-            num_proposed_rounds=tally.num_proposed_rounds,
-            num_drafted=tally.drafted_per_position.total(),
-            num_draft_rows=tally.num_draft_rows,
-            num_accepted=tally.accepted_per_position.total(),
-            accepted_per_position=dense(tally.accepted_per_position),
-            drafted_per_position=dense(tally.drafted_per_position),
-            num_committed=tally.num_committed,
-            num_finished=dict(tally.num_finished),
+            num_equal_length_groups=stats.num_equal_length_groups,
+            num_split_groups=stats.num_split_groups,
+            group_sizes=dense(stats.group_sizes),
+            max_wait_s=stats.max_wait_s,
+            sum_wait_s=stats.sum_wait_s,
+            max_draft_wait_s=stats.max_draft_wait_s,
+            num_sequence_rounds=stats.num_sequence_rounds,
+            num_proposed_rounds=stats.num_proposed_rounds,
+            num_drafted=stats.drafted_per_position.total(),
+            num_draft_rows=stats.num_draft_rows,
+            num_accepted=stats.accepted_per_position.total(),
+            accepted_per_position=dense(stats.accepted_per_position),
+            drafted_per_position=dense(stats.drafted_per_position),
+            num_committed=stats.num_committed,
+            num_finished=dict(stats.num_finished),
             num_preemptions=self._placement.num_preemptions,
-            num_kv_misses=tally.num_kv_misses,
-            num_stale_results=tally.num_stale_results,
-            num_fenced=tally.num_fenced,
-            leases=tally.leases,
+            num_kv_misses=stats.num_kv_misses,
+            num_stale_results=stats.num_stale_results,
+            num_fenced=stats.num_fenced,
+            leases=stats.leases,
             k_policy=self._k_policy.figures,
-            num_rounds_by_k_cause=dict(zip(DraftLengthReason, tally.k_causes, strict=True)),
+            num_rounds_by_k_cause=dict(zip(DraftLengthReason, stats.k_causes, strict=True)),
         )
 
     def _refuse_beyond_limit(self, sequence: Sequence, now: float) -> None:
@@ -318,7 +318,7 @@ class Scheduler:
         Nothing that it holds counts until it reports that it has forgotten everything.
         """
         replica.is_fenced = True
-        self._tally.record_fence(replica.role, len(replica.leases))
+        self._stats.record_fence(replica.role, len(replica.leases))
         self._placement.evacuate(replica)
         self._outbox.reset(replica.replica_id, replica.info.incarnation)
         if replica.is_draining:

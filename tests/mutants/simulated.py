@@ -44,9 +44,9 @@ MUTANTS = (
     _seeded(
         "fenced-with-its-sequences",
         "specdec_core/scheduler/scheduler.py",
-        old="        self._tally.record_fence(replica.role, len(replica.leases))\n"
+        old="        self._stats.record_fence(replica.role, len(replica.leases))\n"
         "        self._placement.evacuate(replica)\n",
-        new="        self._tally.record_fence(replica.role, len(replica.leases))\n",
+        new="        self._stats.record_fence(replica.role, len(replica.leases))\n",
         breaks="requests stay on a replica that is sent nothing",
     ),
     _seeded(

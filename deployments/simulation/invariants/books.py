@@ -44,7 +44,7 @@ _KEPT = (
 )
 """Containers that may keep entries by replica, stream, client, setting, kind, bucket or block.
 Arrivals and timeouts are removed once there are many."""
-_FIGURES = ("driver.scheduler._k_policy.", "driver.scheduler._overlap.", "driver.scheduler._tally.")
+_FIGURES = ("driver.scheduler._k_policy.", "driver.scheduler._overlap.", "driver.scheduler._stats.")
 """Path prefixes of containers with measurements, by kind."""
 
 

@@ -79,14 +79,14 @@ class LeaseBook:
         is_live = result.epoch == pool._epoch and (
             lease is not None and lease.replica_id == result.replica_id
         )
-        num_committed = pool._tally.num_committed
+        num_committed = pool._stats.num_committed
         if is_live and lease is not None:
             _check_lengths(pool, lease)
             self._note_fed(pool._replicas[lease.replica_id].info, lease, result)
             self._close(lease)
             self._begin_next(lease.replica_id, now)
         pass_on()
-        if not is_live and pool._tally.num_committed != num_committed:
+        if not is_live and pool._stats.num_committed != num_committed:
             raise Violation(f"(b) a result of no live lease was committed: {result}")
 
     def check_expiry(self, now: float) -> None:
