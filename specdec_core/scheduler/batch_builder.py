@@ -95,7 +95,7 @@ class BatchBuilder:
         budget: VerificationBudget,
         outbox: Outbox,
         stats: SchedulerStats,
-        overlap: Pipelining,
+        pipelining: Pipelining,
         grouping: GroupingPolicy,
     ) -> None:
         self._config = config
@@ -107,7 +107,7 @@ class BatchBuilder:
         self._budget = budget
         self._outbox = outbox
         self._stats = stats
-        self._overlap = overlap
+        self._pipelining = pipelining
         self._grouping = grouping
         self._draft_fallback = DraftFallback(replicas, proposer)
         self._max_split_rows: int | None = None
@@ -187,7 +187,7 @@ class BatchBuilder:
         # Replicas that share a device never work at the same time.
         takes_turns = any(draft.device.is_shared for draft in self._replicas.drafts)
         num_apart = 0 if takes_turns else num_drafts
-        self._max_split_rows = self._overlap.max_rows(num_live, num_targets, num_apart)
+        self._max_split_rows = self._pipelining.max_rows(num_live, num_targets, num_apart)
 
     def _update_ready_queues(self) -> None:
         """Plan every changed sequence again, on each replica where it has a slot."""

@@ -45,7 +45,7 @@ class Scheduler:
         self._replicas = ReplicaSet(config)
         self._outbox = Outbox()
         self._stats = SchedulerStats()
-        self._overlap = Pipelining(config)
+        self._pipelining = Pipelining(config)
         self._k_policy = k_policy or make_k_policy(config)
         self._no_expiry_before = float("-inf")
         """Time before which no lease expires, neither an open one nor one sent from now on."""
@@ -66,7 +66,7 @@ class Scheduler:
             budget=VerificationBudget(config, self._k_policy),
             outbox=self._outbox,
             stats=self._stats,
-            overlap=self._overlap,
+            pipelining=self._pipelining,
             grouping=make_grouping_policy(config),
         )
 
@@ -138,7 +138,7 @@ class Scheduler:
         self.deregister(info.replica_id, now)
         self._replicas.add(info, now)
         self._k_policy.welcome(info)
-        self._overlap.welcome(info)
+        self._pipelining.welcome(info)
 
     def deregister(self, replica_id: str, now: float, *, incarnation: int | None = None) -> None:
         """Remove a replica whose stream has closed.
@@ -200,7 +200,7 @@ class Scheduler:
             return
         self._k_policy.observe(open_.lease, result, seconds)
         if self._replicas.drafts:
-            self._overlap.observe(open_.lease, seconds, open_.is_split)
+            self._pipelining.observe(open_.lease, seconds, open_.is_split)
 
     def on_reset_done(self, replica_id: str, incarnation: int, now: float) -> None:
         """Let a fenced replica serve again, because it has forgotten everything."""

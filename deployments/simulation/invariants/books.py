@@ -44,7 +44,11 @@ _KEPT = (
 )
 """Containers that may keep entries by replica, stream, client, setting, kind, bucket or block.
 Arrivals and timeouts are removed once there are many."""
-_FIGURES = ("driver.scheduler._k_policy.", "driver.scheduler._overlap.", "driver.scheduler._stats.")
+_FIGURES = (
+    "driver.scheduler._k_policy.",
+    "driver.scheduler._pipelining.",
+    "driver.scheduler._stats.",
+)
 """Path prefixes of containers with measurements, by kind."""
 
 
