@@ -113,16 +113,16 @@ class BatchBuilder:
         self._max_split_rows: int | None = None
         """See ReplicaLoad."""
         self._since = 0.0
-        """Time at which the host began to form the present groups."""
+        """Time at which the host began to form the present batches."""
         self._next_lease_id = 0
 
     def dispatch(self, now: float, since: float) -> None:
-        """Send every group that is due.
+        """Send every batch that is due.
 
-        `since` is when the host received the result that these groups follow.
+        `since` is when the host received the result that these batches follow.
         """
         self._since = since
-        self._look_at_fleet()
+        self._decide_split()
         for replicas in (self._replicas.drafts, self._replicas.targets):
             for replica in replicas:
                 replica.wake_at = None
@@ -172,7 +172,7 @@ class BatchBuilder:
             rows = self._reserve_all(replica, replica.ready_queue.first(load.num_prefill_tokens))
         return rows
 
-    def _look_at_fleet(self) -> None:
+    def _decide_split(self) -> None:
         """Count the targets per draft, and decide whether sequences are split.
 
         See Pipelining.max_rows. Without draft replicas nothing is counted.
@@ -247,34 +247,34 @@ class BatchBuilder:
             return plan_drafting(sequence, place, 0, chunk)
         return None
 
-    def _reserve_all(self, replica: ReplicaState, plans: list[ScheduledRow]) -> list[ScheduledRow]:
-        """Reserve blocks for the plans. Return those that got them, some of them shortened."""
+    def _reserve_all(self, replica: ReplicaState, rows: list[ScheduledRow]) -> list[ScheduledRow]:
+        """Reserve blocks for the rows. Return those that got them, some of them shortened."""
         is_target, reserve = replica.role is _TARGET, replica.reserve
         fitting: list[ScheduledRow] = []
-        for plan in plans:
-            sequence = plan.sequence
+        for row in rows:
+            sequence = row.sequence
             place = sequence.target if is_target else sequence.draft
-            if place is not None and reserve(place, plan.slot_len):
-                fitting.append(plan)
-            elif (shortened := self._make_room(replica, plan)) is not None:
+            if place is not None and reserve(place, row.slot_len):
+                fitting.append(row)
+            elif (shortened := self._make_room(replica, row)) is not None:
                 fitting.append(shortened)
         return fitting
 
-    def _make_room(self, replica: ReplicaState, plan: ScheduledRow) -> ScheduledRow | None:
-        """Reserve the plan's blocks and return the plan; None if the blocks are not available.
+    def _make_room(self, replica: ReplicaState, row: ScheduledRow) -> ScheduledRow | None:
+        """Reserve the row's blocks and return the row; None if the blocks are not available.
 
         Drafted tokens are cut before any sequence is preempted. Only a younger sequence makes
         room, so the oldest one always continues.
         """
-        sequence = plan.sequence
+        sequence = row.sequence
         role = replica.role
         while (place := sequence.place(role)) is not None:
-            if replica.reserve(place, plan.slot_len):
-                return plan
+            if replica.reserve(place, row.slot_len):
+                return row
             max_len = replica.max_len(place)
-            if max_len >= plan.end_len:
-                plan = fit(plan, max_len)
-                plan.note(DraftLengthReason.ROOM)
+            if max_len >= row.end_len:
+                row = fit(row, max_len)
+                row.note(DraftLengthReason.ROOM)
                 continue
             victim = self._victim(replica, sequence)
             if victim is not None:
@@ -296,16 +296,16 @@ class BatchBuilder:
         else:
             self._placement.leave(victim, Role.DRAFT)
 
-    def _send(self, replica: ReplicaState, plans: list[ScheduledRow], now: float) -> None:
-        num_catching_up = replica.ready_queue.num_prefill_tokens(plans)
-        is_resuming = any([plan.is_resuming for plan in plans])
-        self._lend(replica, plans)
+    def _send(self, replica: ReplicaState, rows: list[ScheduledRow], now: float) -> None:
+        num_catching_up = replica.ready_queue.num_prefill_tokens(rows)
+        is_resuming = any([row.is_resuming for row in rows])
+        self._mark_dispatched(replica, rows)
         lease = GroupLease(
             lease_id=self._next_lease_id,
             epoch=self._epoch,
             replica_id=replica.replica_id,
             role=replica.role,
-            rows=tuple([plan.row for plan in plans]),
+            rows=tuple([row.row for row in rows]),
             ttl_s=self._config.lease_ttl_s * replica.device.num_replicas,
             min_confidence=self._config.speculation.min_confidence,
         )
@@ -315,18 +315,18 @@ class BatchBuilder:
         replica.leases[lease.lease_id] = OpenLease(
             lease, now + lease.ttl_s, self._since, is_split, num_catching_up, is_resuming
         )
-        self._stats.record_lease(lease, _waits(plans, now))
+        self._stats.record_lease(lease, _waits(rows, now))
         self._outbox.lease(lease)
 
-    def _lend(self, replica: ReplicaState, plans: list[ScheduledRow]) -> None:
+    def _mark_dispatched(self, replica: ReplicaState, rows: list[ScheduledRow]) -> None:
         """Mark the rows as leased out."""
         lease_id, is_target = self._next_lease_id, replica.role is _TARGET
         mark_in_flight, replica_id = replica.ready_queue.mark_in_flight, replica.replica_id
-        for plan in plans:
-            sequence = plan.sequence
+        for row in rows:
+            sequence = row.sequence
             place = sequence.target if is_target else sequence.draft
             assert place is not None, "blocks were reserved for it"
-            place.row = plan.row
+            place.row = row.row
             place.lease_id = lease_id
             place.has_rules = True
             if is_target:
@@ -350,7 +350,7 @@ def _count(replicas: list[ReplicaState]) -> tuple[int, int, int]:
     return num_usable, num_busy, num_sequences
 
 
-def _waits(plans: list[ScheduledRow], now: float) -> list[float]:
+def _waits(rows: list[ScheduledRow], now: float) -> list[float]:
     """Return the seconds that each client's row was ready, and 0 for background rows."""
-    sequences = [plan.sequence for plan in plans]
+    sequences = [row.sequence for row in rows]
     return [0.0 if one.is_background else now - one.ready_since for one in sequences]

@@ -121,7 +121,7 @@ MUTANTS = (
     Mutant(
         name="shrunk-for-room-without-a-word",
         path="specdec_core/scheduler/batch_builder.py",
-        old="                plan.note(DraftLengthReason.ROOM)\n",
+        old="                row.note(DraftLengthReason.ROOM)\n",
         new="",
         breaks="an operator looks for a K controller at fault where KV blocks are short",
         killed_by=(_CAUSES + "test_a_target_without_blocks_for_a_proposal_is_why",),
