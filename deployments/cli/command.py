@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import Parameter, Signature
-from typing import Annotated, Any, TypeVar, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
 
@@ -39,7 +40,7 @@ def _parameter(declared: Declaration) -> Parameter:
         options["callback"] = _refusing(reading.parse, default)
         kind, default = str, reading.text
     elif reading.choices:
-        options["callback"] = _refusing(one_of(reading.choices, kind), None)
+        options["callback"] = _refusing(one_of(reading.choices, without_none(kind)), None)
         options.setdefault("metavar", f"[{'|'.join(reading.choices)}]")
         kind = str
     names = reading.names
@@ -52,6 +53,12 @@ def _parameter(declared: Declaration) -> Parameter:
         default=Parameter.empty if default is REQUIRED else default,
         annotation=Annotated[kind | None if default is None else kind, info],
     )
+
+
+def without_none(kind: Any) -> Any:
+    """Return `int` for `int | None`, and any other type as it is."""
+    kinds = [each for each in get_args(kind) if each is not NoneType]
+    return kinds[0] if len(kinds) == 1 and NoneType in get_args(kind) else kind
 
 
 def _refusing(parse: Callable[[str], Any], default: Any) -> Callable[[str | None], Any]:

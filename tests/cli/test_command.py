@@ -42,6 +42,7 @@ class Paint:
     PANEL: ClassVar[str] = "Paint"
 
     shade: Shade = flag(Shade.LIGHT, "How bright.", choices=Shade)
+    finish: Shade | None = flag(None, "What the last coat looks like.", choices=Shade)
     coats: int = flag(1, "How often.", min=1)
     lacquer: str = flag("none", "What comes last.")
     recipe: str = setting("")
@@ -79,15 +80,18 @@ def run(*arguments: str) -> str:
     return result.output
 
 
+MORE = ("--logprobs", "2", "--finish", "light")
+
+
 def test_the_function_takes_the_record_that_the_flags_say(tmp_path: Path) -> None:
     file = tmp_path / "wall.png"
-    run("south", "--output", str(file), "--width", "3,4", "--shade", "dark", "--logprobs", "2")
+    run("south", "--output", str(file), "--width", "3,4", "--shade", "dark", *MORE)
     options = taken.pop()
     assert options == PaintOptions(
         wall="south",
         output=file,
         widths=(3, 4),
-        paint=Paint(shade=Shade.DARK, coats=2),
+        paint=Paint(shade=Shade.DARK, finish=Shade.LIGHT, coats=2),
         sampling=SamplingParams(temperature=0.0, num_logprobs=2, max_tokens=128),
     )
     assert options.paint.shade is Shade.DARK
@@ -96,6 +100,7 @@ def test_the_function_takes_the_record_that_the_flags_say(tmp_path: Path) -> Non
         "output": file,
         "widths": (3, 4),
         "shade": "dark",
+        "finish": "light",
         "coats": 2,
         "recipe": "",
         "temperature": 0.0,
