@@ -6,6 +6,7 @@ _PROCESSORS = "specdec_core/sampling/logit_processors.py"
 _PARAMS = "specdec_core/sampling_params.py"
 _LOGPROBS = "specdec_core/sampling/token_logprobs.py"
 _PROCESSOR_TESTS = "tests/sampling/test_logit_processors.py::"
+_RULES_TESTS = "tests/sampling/test_choice_rules.py::"
 _LOGPROB_TESTS = "tests/sampling/test_token_logprobs.py::"
 _PROMPT_TESTS = "tests/equivalence/test_prompt_logprobs.py::"
 _PROPOSAL = "tests/equivalence/test_processors.py::"
@@ -51,9 +52,7 @@ MUTANTS = (
         old='"bad_word_ids",\n            effect=Effect.HISTORY',
         new='"bad_word_ids",\n            effect=Effect.LOGITS',
         breaks="bad words of several ids are never found",
-        killed_by=(
-            _PROPOSAL + "test_each_processor_gives_the_plain_ids_and_logprobs[3-bad words]",
-        ),
+        killed_by=(_RULES_TESTS + "test_whatever_looks_at_ids_needs_them[bad_words]",),
     ),
     Mutant(
         name="choices-from-the-rows-of-the-prompt",
