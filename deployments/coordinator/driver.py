@@ -314,16 +314,16 @@ class SchedulerDriver:
     ) -> None:
         """Pass a result on, with the replica's own count of its memory."""
         if self._is_here(replica):
-            replica.occupancy = occupancy
-            self._drains.heard_from(replica)
+            self.on_heartbeat(replica, occupancy)
             self._guard(lambda now: self.scheduler.on_result(result, now))
 
     def on_heartbeat(self, replica: ConnectedReplica, occupancy: Occupancy) -> None:
-        """Note a sign of life, with the replica's own count of its memory."""
+        """Note a sign of life, with the replica's own count of its memory. It extends no lease, so
+        the scheduler is not told."""
         if self._is_here(replica):
             replica.occupancy = occupancy
             self._drains.heard_from(replica)
-            self._guard(lambda now: self.scheduler.heartbeat(replica.info.replica_id, now))
+            self._wake.set()  # a replica that drains may have waited for it
 
     def on_reset_done(self, replica: ConnectedReplica, incarnation: int) -> None:
         replica.is_fenced = False

@@ -89,20 +89,14 @@ class CoordinatorProcess(Host):
         self._network = network
         self._config = config
         self._new_epoch = new_epoch
-        self._audit_share = audit_share
+        self.audit_share = audit_share
         self._silence_s = silence_s
-        self._audit_ids = count()
+        self.audit_ids = count()
         self._server: Server
 
     def main(self) -> None:
         epoch = self._new_epoch()
-        self.driver = _WatchedDriver(
-            self,
-            self._new_pool(epoch),
-            epoch,
-            audit_share=self._audit_share,
-            new_replay_id=lambda: f"audit-{next(self._audit_ids)}",
-        )
+        self.driver = _WatchedDriver(self, self._new_pool(epoch), epoch)
         self._server = Server(wrote=self._wrote)
         servicer = CoordinatorServicer(self.driver, silence_s=self._silence_s)
         pb_grpc.add_CoordinatorServiceServicer_to_server(servicer, self._server)
@@ -142,20 +136,12 @@ class CoordinatorProcess(Host):
 class _WatchedDriver(SchedulerDriver):
     """Adds nothing to what the driver does."""
 
-    def __init__(
-        self,
-        process: CoordinatorProcess,
-        pool: Scheduler,
-        epoch: int,
-        *,
-        audit_share: float,
-        new_replay_id: Callable[[], str],
-    ) -> None:
+    def __init__(self, process: CoordinatorProcess, pool: Scheduler, epoch: int) -> None:
         super().__init__(
             pool,
             epoch=epoch,
-            audit_share=audit_share,
-            new_replay_id=new_replay_id,
+            audit_share=process.audit_share,
+            new_replay_id=lambda: f"audit-{next(process.audit_ids)}",
             clock=process.clock,
         )
         self._process = process

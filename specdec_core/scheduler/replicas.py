@@ -29,7 +29,6 @@ class ReplicaState:
     """State of one replica, from its registration to its end."""
 
     info: ReplicaInfo
-    last_seen: float
     ready_queue: ReadyQueue
     changed: dict[int, Sequence]
     """Sequences of all replicas whose rows must be planned again."""
@@ -123,7 +122,6 @@ class ReplicaState:
             busy_s=self.busy_s,
             is_fenced=self.is_fenced,
             is_draining=self.is_draining,
-            last_seen=self.last_seen,
         )
 
     def add(self, sequence: Sequence, length: int) -> None:
@@ -205,7 +203,7 @@ class ReplicaSet:
     def get(self, replica_id: str) -> ReplicaState | None:
         return self.records.get(replica_id)
 
-    def add(self, info: ReplicaInfo, now: float) -> None:
+    def add(self, info: ReplicaInfo) -> None:
         assert info.replica_id not in self.records, "the older incarnation is removed first"
         config = self._config
         most = config.max_prefill_tokens if info.role is Role.TARGET else None
@@ -217,7 +215,7 @@ class ReplicaSet:
             size = min(size, info.max_num_seqs)
             window = min(window, WINDOW_PER_ROW * size)
         ready_queue = ReadyQueue(info.role, size, most, known)
-        replica = ReplicaState(info, now, ready_queue, self.changed, self._device_of(info), window)
+        replica = ReplicaState(info, ready_queue, self.changed, self._device_of(info), window)
         replica.device.leases[info.replica_id] = replica.leases
         self.records[info.replica_id] = replica
         self.of_role(info.role).append(replica)

@@ -136,7 +136,7 @@ class Scheduler:
         check_compatible(info, (replica.info for replica in self._replicas))
         check_rollback(info, self._config.speculation)
         self.deregister(info.replica_id, now)
-        self._replicas.add(info, now)
+        self._replicas.add(info)
         self._k_policy.welcome(info)
         self._pipelining.welcome(info)
 
@@ -158,19 +158,9 @@ class Scheduler:
             replica.is_draining = True
             self._drain(replica)
 
-    def heartbeat(self, replica_id: str, now: float) -> None:
-        replica = self._replicas.get(replica_id)
-        if replica is not None:
-            replica.last_seen = now
-
     def on_result(self, result: GroupResult, now: float) -> None:
-        """Merge a result. A result that is stale in any way is counted and dropped.
-
-        It is a sign of life in any case, as a heartbeat is.
-        """
+        """Merge a result. A result that is stale in any way is counted and dropped."""
         replica = self._replicas.get(result.replica_id)
-        if replica is not None:
-            replica.last_seen = now
         is_known = replica is not None and result.lease_id in replica.leases
         if replica is None or not is_known or result.epoch != self._epoch:
             self._stats.num_stale_results += 1
@@ -207,7 +197,6 @@ class Scheduler:
         replica = self._replicas.get(replica_id)
         if replica is not None and replica.info.incarnation == incarnation:
             replica.is_fenced = False
-            replica.last_seen = now
 
     def advance(self, now: float) -> list[Command]:
         """Expire leases, end overdue requests, admit, place on drafts and form groups.

@@ -29,7 +29,6 @@ class ReplicaCounters:
     busy_s: float
     is_fenced: bool
     is_draining: bool
-    last_seen: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -196,7 +196,8 @@ MUTANTS = (
     _seeded(
         "resubmission-answered-elsewhere",
         "deployments/coordinator/request_table.py",
-        old="        self._entries[live.request.request_id] = _Entry(outbox, live)\n",
+        old="        self.drop(live.request.request_id, EndReason.REPLACED)\n"
+        "        self._entries[live.request.request_id] = _Entry(outbox, live)\n",
         new="        self._entries.setdefault(live.request.request_id, _Entry(outbox, live))\n",
         breaks="a request that is submitted again over another stream is told nothing more",
     ),

@@ -18,8 +18,6 @@ def test_a_replica_is_described_as_it_is() -> None:
         cell.add(request(str(i), (1, 2, 3, 4, 1), max_tokens=30))
     cell.turn()
     cell.turn()
-    cell.now = 2.0
-    cell.pool.heartbeat("t1", cell.now)
     cell.advance()
     (described,) = cell.pool.counters().replicas
     assert described == ReplicaCounters(
@@ -35,39 +33,9 @@ def test_a_replica_is_described_as_it_is() -> None:
         busy_s=0.002,
         is_fenced=False,
         is_draining=False,
-        last_seen=2.0,
     )
     cell.pool.drain("t1", cell.now)
     assert cell.pool.counters().replicas[0].is_draining
-
-
-def test_a_replica_was_last_seen_when_it_last_spoke() -> None:
-    cell = Cell(config(lease_ttl_s=5.0))
-    cell.now = 0.5
-    cell.join(info("t1"))
-
-    def last_seen() -> float:
-        return cell.pool.counters().replicas[0].last_seen
-
-    assert last_seen() == 0.5
-    cell.add(request("a"))
-    cell.advance()
-    cell.handle("t1")
-    cell.now = 1.0
-    cell.deliver("t1")
-    assert last_seen() == 1.0
-    cell.now = 2.0
-    cell.pool.heartbeat("t1", cell.now)
-    assert last_seen() == 2.0
-    cell.advance()
-    cell.now = 7.0
-    cell.advance()
-    assert cell.pool.counters().replicas[0].is_fenced
-    assert last_seen() == 2.0
-    cell.now = 8.0
-    cell.pool.on_reset_done("t1", 1, cell.now)
-    assert last_seen() == 8.0
-    assert cell.pool.counters().replicas[0].is_fenced is False
 
 
 def test_waiting_and_running_requests_are_told_apart() -> None:

@@ -14,7 +14,6 @@ from tests.pool.fake_replica import info
 def placed(length: int, num_blocks: int = 10) -> tuple[ReplicaState, KVReservation]:
     replica = ReplicaState(
         info(num_blocks=num_blocks, block_size=4),
-        last_seen=0.0,
         ready_queue=ReadyQueue(Role.TARGET, 4),
         changed={},
         device=Device(),
@@ -60,7 +59,6 @@ def test_a_sequence_that_leaves_takes_nothing_along() -> None:
 def test_an_empty_replica_has_room_for_what_fills_it() -> None:
     replica = ReplicaState(
         info(num_blocks=2, block_size=4),
-        last_seen=0.0,
         ready_queue=ReadyQueue(Role.TARGET, 4),
         changed={},
         device=Device(),

@@ -128,7 +128,6 @@ def test_a_silent_replica_is_fenced_as_a_whole_until_it_has_forgotten_everything
     late = result_of(cell)
     cell.now = 5.0
     assert cell.advance() == [SendReset("t1", 1)]
-    cell.pool.heartbeat("t1", cell.now)
     cell.pool.on_result(late, cell.now)
     assert cell.pool.status("a") is SequenceStatus.WAITING
     assert cell.pool.counters().num_stale_results == cell.pool.counters().num_fenced == 1
@@ -152,16 +151,6 @@ def test_a_dead_replica_is_told_nothing() -> None:
     cell.pool.abort("a", cell.now)
     cell.die("t1")
     assert not any(isinstance(command, SendFree) for command in cell.advance())
-
-
-def test_heartbeats_do_not_extend_a_lease() -> None:
-    cell, _ = leased_cell(lease_ttl_s=5.0)
-    cell.now = 4.9
-    cell.pool.heartbeat("t1", cell.now)
-    cell.pool.heartbeat("nobody", cell.now)
-    assert cell.advance() == []
-    cell.now = 5.0
-    assert cell.advance() == [SendReset("t1", 1)]
 
 
 def test_a_lease_behind_another_has_all_its_time_from_when_that_one_is_answered() -> None:

@@ -73,8 +73,8 @@ def test_a_replicas_clock_that_goes_on_in_anothers_turn_is_not_believed() -> Non
 def test_behind_the_pass_of_a_device_one_more_is_sent_whichever_replica_has_it() -> None:
     replicas = ReplicaSet(config())
     for name in ("here", "there"):
-        replicas.add(info(name + " target", device=name), 0.0)
-        replicas.add(info(name + " draft", Role.DRAFT, device=name), 0.0)
+        replicas.add(info(name + " target", device=name))
+        replicas.add(info(name + " draft", Role.DRAFT, device=name))
     target, draft, other = (
         replicas[name] for name in ("here target", "here draft", "there target")
     )
@@ -128,8 +128,8 @@ def test_who_has_nothing_of_a_full_device_is_sent_one() -> None:
     """It would starve: whichever replica comes first takes every place that is left."""
     replicas = ReplicaSet(config())
     for name in ("one", "other"):
-        replicas.add(info(name, device="gpu"), 0.0)
-    replicas.add(info("draft", Role.DRAFT, device="gpu"), 0.0)
+        replicas.add(info(name, device="gpu"))
+    replicas.add(info("draft", Role.DRAFT, device="gpu"))
     replicas["one"].leases |= {0: _LEASE, 1: _LEASE}
     assert not replicas["one"].may_be_sent_more(2)
     assert replicas["other"].may_be_sent_more(2)
@@ -194,8 +194,8 @@ def _is_drafting_for(cell: Cell, num_rows: int) -> bool:
 
 def test_a_draft_that_does_not_answer_leaves_its_device_to_the_target() -> None:
     replicas = ReplicaSet(config())
-    replicas.add(info(device="gpu"), 0.0)
-    replicas.add(info("draft", Role.DRAFT, device="gpu"), 0.0)
+    replicas.add(info(device="gpu"))
+    replicas.add(info("draft", Role.DRAFT, device="gpu"))
     replicas["draft"].leases[0] = _LEASE
     assert not replicas["draft"].may_be_sent_more(2)
     assert replicas["target"].may_be_sent_more(2)
@@ -254,7 +254,7 @@ def test_groups_that_take_turns_stay_full_though_passes_take_longer_than_the_bou
 def test_who_has_left_its_device_has_nothing_open_there() -> None:
     replicas = ReplicaSet(config())
     for name in ("one", "other"):
-        replicas.add(info(name, device="gpu"), 0.0)
+        replicas.add(info(name, device="gpu"))
     device = replicas["other"].device
     assert device.is_shared
     replicas.remove("one")
