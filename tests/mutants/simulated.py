@@ -193,13 +193,17 @@ MUTANTS = (
         new="        self._guard(lambda now: self.scheduler.status(request_id))\n",
         breaks="what a client cancels is run to its end",
     ),
-    _seeded(
-        "resubmission-answered-elsewhere",
-        "deployments/coordinator/request_table.py",
+    Mutant(
+        name="resubmission-answered-elsewhere",
+        path="deployments/coordinator/request_table.py",
         old="        self.drop(live.request.request_id, EndReason.REPLACED)\n"
         "        self._entries[live.request.request_id] = _Entry(outbox, live)\n",
         new="        self._entries.setdefault(live.request.request_id, _Entry(outbox, live))\n",
         breaks="a request that is submitted again over another stream is told nothing more",
+        killed_by=(
+            "tests/deployments/coordinator/test_pool_driver.py"
+            "::test_a_request_that_is_submitted_again_is_answered_over_its_new_stream",
+        ),
     ),
     _seeded(
         "older-stream-ends-the-newer",

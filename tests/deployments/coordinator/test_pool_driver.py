@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -133,6 +134,19 @@ def test_the_name_of_an_aborted_request_is_free_before_its_end_is_told() -> None
     assert not _told(other)
     assert driver.scheduler.status("a") is not None
     assert driver.requests.keys_of(other) == ["a"]
+
+
+def test_a_request_that_is_submitted_again_is_answered_over_its_new_stream() -> None:
+    """Its ingress is back before the coordinator has noticed that the old stream is broken."""
+    driver = SchedulerDriver(Scheduler(PoolConfig(), epoch=1), epoch=1, clock=lambda: 1.0)
+    params = SamplingParams(max_tokens=2)
+    request = Request(request_id="a", prompt_token_ids=(1, 2, 3), params=params)
+    old, new = driver.attach(), driver.attach()
+    driver.submit(old, request, resume=False)
+    driver.submit(new, replace(request, emitted_token_ids=(7, 8)), resume=True)
+    driver.decide()
+    assert not _told(old)
+    assert [delivery.event.finish_reason for delivery in _told(new)] == [FinishReason.LENGTH]
 
 
 def _told(outbox: IngressOutbox) -> list[Delivery]:
