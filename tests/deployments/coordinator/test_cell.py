@@ -111,10 +111,10 @@ def test_rows_of_equal_length_share_batches_of_a_window_that_is_larger() -> None
             asked = [request("longer" if i % 2 else "short", 6) for i in range(8)]
             asked = [replace(one, request_id=str(i)) for i, one in enumerate(asked)]
             answers = [asyncio.create_task(collect(client, one)) for one in asked]
-            await until(lambda: parts.driver.pool.counters().num_waiting == 8)
+            await until(lambda: parts.driver.scheduler.counters().num_waiting == 8)
             parts.start_replica("t0", Role.TARGET)
             assert await asyncio.gather(*answers) == [expected(one) for one in asked]
-            counters = parts.driver.pool.counters()
+            counters = parts.driver.scheduler.counters()
             assert counters.group_sizes == (0, 0, counters.num_equal_length_groups)
 
     run(scenario)
