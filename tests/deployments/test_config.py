@@ -28,6 +28,8 @@ from specdec_core.config import (
     SpeculationConfig,
     uses_draft_model,
 )
+from specdec_core.scheduler.equal_length import EqualLength
+from specdec_core.scheduler.grouping import OldestFirst, make_grouping_policy
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +87,14 @@ def test_the_batch_and_the_window_have_a_setting_each(
     assert pool.max_choices == batch * (pool.speculation.num_draft_tokens + 1), (
         "what memory is planned for"
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "policy"), [({}, OldestFirst), ({"group_by_shape": True}, EqualLength)]
+)
+def test_a_setting_selects_the_grouping_policy(settings: dict[str, Any], policy: type) -> None:
+    made = make_grouping_policy(ServiceConfig(**settings).pool_config())
+    assert type(made) is policy
 
 
 @pytest.mark.parametrize(
