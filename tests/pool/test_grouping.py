@@ -11,103 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.config import PoolConfig, SpecMethod
-from specdec_core.messages import GroupLease, LeaseRow, Role
+from specdec_core.messages import GroupLease, Role
 from specdec_core.scheduler import SendLease, SequenceStatus
-from specdec_core.scheduler.equal_length import choose_by_length
-from specdec_core.scheduler.ready_queue import ReadyQueue
-from specdec_core.scheduler.rows import ScheduledRow, plan_drafting
-from specdec_core.scheduler.sequence import KVReservation, Sequence
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
-
-numbers = itertools.count()
-
-
-def plan(ready_since: float, length: int, num_fed: int = 1) -> ScheduledRow:
-    sequence = Sequence(next(numbers), request("a"), 0.0)
-    sequence.ready_since = ready_since
-    row = LeaseRow(sequence.sequence_id, length, 0, (1,), num_choices=num_fed)
-    return ScheduledRow(sequence, row, length + num_fed)
-
-
-def choose_group(plans: list[ScheduledRow], max_size: int, overdue_at: float) -> list[ScheduledRow]:
-    ready = ReadyQueue(Role.TARGET, max_size)
-    for ready_plan in plans:
-        ready.enqueue(ready_plan)
-    return choose_by_length(ready, overdue_at)
-
-
-def lengths(group: list[ScheduledRow]) -> list[int]:
-    return [plan.row.base_len for plan in group]
-
-
-def test_all_rows_go_when_they_fit_one_group() -> None:
-    plans = [plan(3, 6), plan(1, 5), plan(2, 90)]
-    assert lengths(choose_group(plans, 3, overdue_at=0)) == [5, 90, 6]
-
-
-def test_a_full_group_of_equal_rows_goes_before_an_older_row() -> None:
-    plans = [plan(1, 5), plan(2, 9), plan(3, 9), plan(4, 9, 2), plan(5, 7)]
-    assert lengths(choose_group(plans, 2, overdue_at=0)) == [9, 9]
-
-
-def test_a_row_is_overdue_at_its_bound() -> None:
-    plans = [plan(1, 5), plan(2, 9), plan(3, 9)]
-    assert lengths(choose_group(plans, 2, overdue_at=1)) == [5, 9]
-    assert lengths(choose_group(plans, 2, overdue_at=0.5)) == [9, 9]
-
-
-def test_the_largest_bucket_wins_among_full_ones() -> None:
-    plans = [plan(1, 5), plan(2, 5), plan(3, 9), plan(4, 9), plan(5, 9)]
-    assert lengths(choose_group(plans, 2, overdue_at=0)) == [9, 9]
-
-
-def test_otherwise_the_oldest_row_takes_those_of_similar_length() -> None:
-    plans = [plan(2, 90), plan(1, 50), plan(3, 52), plan(4, 10), plan(5, 49)]
-    assert lengths(choose_group(plans, 3, overdue_at=0)) == [50, 49, 52]
-
-
-def test_rows_of_a_draft_are_alike_if_it_drafts_as_many_tokens() -> None:
-    ready = ReadyQueue(Role.DRAFT, 2)
-    for since, num_tokens in enumerate((4, 1, 0, 3, 4)):
-        sequence = Sequence(since, request("a", (1,) * 9), arrived_at=0.0)
-        sequence.ready_since = float(since)
-        place = KVReservation("draft", cached_len=8)
-        ready.enqueue(plan_drafting(sequence, place, num_tokens, chunk=8))
-    assert [row.num_choices for row in choose_by_length(ready, overdue_at=-1)] == [4, 4]
-    ready.remove(4)
-    assert [row.num_choices for row in choose_by_length(ready, overdue_at=-1)] == [4, 3]
-
-
-def test_overdue_rows_go_first_by_age_and_the_rest_of_the_group_resembles_the_oldest() -> None:
-    plans = [plan(1, 50), plan(2, 9), plan(3, 7), plan(4, 51), plan(5, 7), plan(6, 7)]
-    assert lengths(choose_group(plans, 3, overdue_at=2)) == [50, 9, 51]
-
-
-def test_rows_that_are_equally_overdue_keep_to_similar_lengths() -> None:
-    plans = [plan(1, 50), plan(1, 9), plan(1, 51), plan(1, 8)]
-    assert lengths(choose_group(plans, 2, overdue_at=2)) == [50, 51]
-
-
-def test_of_many_rows_that_are_equally_overdue_the_same_go_as_of_few() -> None:
-    """Many are looked for among all rows, few one by one."""
-    oldest = plan(1, 50)
-    many = [plan(2, (37 * number) % 401) for number in range(200)]
-    later = [plan(3, 50) for _ in range(20)]
-    nearest = sorted(many, key=lambda one: abs(one.row.base_len - 50))[:4]
-    group = choose_group([oldest, *many, *later], 5, overdue_at=2)
-    assert [one.sequence.sequence_id for one in group] == [
-        one.sequence.sequence_id for one in (oldest, *nearest)
-    ]
-
-
-def test_a_full_group_of_equal_rows_goes_first_until_the_oldest_has_waited_its_bound() -> None:
-    cell = Cell(config(max_group_size=2, window=3, max_group_wait_s=10.0, grouping="equal_length"))
-    cell.join(info())
-    for i, length in enumerate((5, 9, 9)):
-        cell.add(request(str(i), (1,) * length))
-    cell.advance()
-    assert [row.sequence_id for row in cell.leases[0].rows] == [1, 2]
 
 
 @pytest.mark.parametrize("most", [1, 2])
@@ -147,17 +54,6 @@ def test_prefill_chunks_and_decoding_rows_share_a_pass() -> None:
     cell.turn()
     rows = cell.leases[-1].rows
     assert [(len(row.new_ids), row.num_choices) for row in rows] == [(1, 1), (4, 0)]
-
-
-def test_equal_length_groups_are_formed_and_counted_when_lengths_allow() -> None:
-    cell = Cell(config(max_group_size=4, window=16, max_group_wait_s=10.0, grouping="equal_length"))
-    cell.join(info())
-    for i in range(16):
-        cell.add(request(str(i), (1,) * (3 + 2 * (i % 4)), max_tokens=2, seed=i))
-    cell.run()
-    counters = cell.pool.counters()
-    assert counters.num_groups == counters.num_equal_length_groups == 8
-    assert counters.group_sizes == (0, 0, 0, 0, 8)
 
 
 def drafting_cell(max_group_wait_s: float = 0.5) -> Cell:
@@ -339,58 +235,3 @@ def _leases(arrivals: list[tuple[float, int]]) -> list[GroupLease]:
         cell.join(info(replica_id, role))
     simulate(cell, arrivals, {"t1": 0.05, "t2": 0.05, "draft": 0.02})
     return cell.leases
-
-
-def age_of(plan: ScheduledRow) -> tuple[float, ...]:
-    return plan.age
-
-
-def naive_group(plans: list[ScheduledRow], max_size: int, overdue_at: float) -> list[ScheduledRow]:
-    """The rule, from the plans themselves."""
-    by_age = sorted(plans, key=lambda plan: plan.age)
-    if len(by_age) <= max_size:
-        return by_age
-    oldest = by_age[0]
-    if oldest.sequence.ready_since > overdue_at:
-        buckets: dict[tuple[int, ...], list[ScheduledRow]] = {}
-        for ready_plan in by_age:
-            buckets.setdefault((ready_plan.row.base_len, ready_plan.slot_len), []).append(
-                ready_plan
-            )
-        largest = max(buckets.values(), key=len)
-        if len(largest) >= max_size:
-            return largest[:max_size]
-
-    def turn(plan: ScheduledRow) -> tuple[float, int]:
-        since = plan.sequence.ready_since
-        waited_from = since if since <= overdue_at else float("inf")
-        return waited_from, abs(plan.end_len - oldest.end_len)
-
-    return sorted(by_age, key=turn)[:max_size]
-
-
-@settings(max_examples=50)
-@given(
-    events=st.lists(
-        st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 2), st.booleans()),
-        max_size=60,
-    ),
-    max_size=st.integers(1, 4),
-    overdue_at=st.sampled_from([-1, 4, 9]),
-    num_sinces=st.sampled_from([1, 2, 10]),
-)
-def test_rows_that_come_and_go_are_chosen_as_from_a_list_of_them(
-    events: list[tuple[int, int, int, bool]], max_size: int, overdue_at: int, num_sinces: int
-) -> None:
-    ready, plans = ReadyQueue(Role.TARGET, max_size), []
-    for since, length, num_fed, leaves in events:
-        if leaves and plans:
-            gone = plans.pop(since % len(plans))
-            ready.remove(gone.sequence.sequence_id)
-        else:
-            plans.append(plan(float(since % num_sinces), length, num_fed))
-            ready.enqueue(plans[-1])
-        chosen = choose_by_length(ready, overdue_at)
-        expected = naive_group(plans, max_size, overdue_at)
-        assert sorted(chosen, key=age_of) == sorted(expected, key=age_of)
-    assert sorted(p.age for p in ready) == sorted(p.age for p in plans)

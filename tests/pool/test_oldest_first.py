@@ -11,20 +11,20 @@ from specdec_core.scheduler.ready_queue import DecodeQueue
 from specdec_core.scheduler.rows import ScheduledRow
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
-from tests.pool.test_grouping import lengths, plan
+from tests.pool.test_equal_length import lengths, row
 
 
 def test_the_oldest_rows_go_first_though_others_are_alike() -> None:
     ready = DecodeQueue()
     for since, length in ((1, 5), (2, 70), (3, 9), (4, 9), (5, 9)):
-        ready.put(plan(since, length))
+        ready.put(row(since, length))
     assert lengths(ready.oldest(2)) == [5, 70]
 
 
 def test_rows_of_one_age_go_by_rank() -> None:
     ready = DecodeQueue()
-    plans = [plan(1, length) for length in (50, 9, 51, 8)]
-    for each in reversed(plans):
+    rows = [row(1, length) for length in (50, 9, 51, 8)]
+    for each in reversed(rows):
         ready.put(each)
     assert lengths(ready.oldest(2)) == [50, 9]
 
@@ -48,15 +48,15 @@ def test_rows_that_come_in_any_order_and_go_are_chosen_by_age(
     events: list[tuple[int, bool]], max_size: int, order: random.Random
 ) -> None:
     ready = DecodeQueue()
-    plans: list[ScheduledRow] = []
-    fresh = [plan(float(since), 5) for since, _ in events]
+    rows: list[ScheduledRow] = []
+    fresh = [row(float(since), 5) for since, _ in events]
     order.shuffle(fresh)
     for arriving, (since, leaves) in zip(fresh, events, strict=True):
-        if leaves and plans:
-            ready.discard(plans.pop(since % len(plans)).sequence.sequence_id)
+        if leaves and rows:
+            ready.discard(rows.pop(since % len(rows)).sequence.sequence_id)
         else:
-            plans.append(arriving)
+            rows.append(arriving)
             ready.put(arriving)
-        if plans:
+        if rows:
             chosen = {each.age for each in ready.oldest(max_size)}
-            assert chosen == set(sorted(each.age for each in plans)[:max_size])
+            assert chosen == set(sorted(each.age for each in rows)[:max_size])
