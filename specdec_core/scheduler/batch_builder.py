@@ -213,8 +213,6 @@ class BatchBuilder:
             if len(replica.sequences) == 1 and sequence.is_only_read:
                 chunk *= _ALONE
             ready.enqueue(plan_verification(sequence, place, proposal, chunk))
-        elif sequence.is_background:
-            ready.remove(sequence.sequence_id)
         else:
             ready.await_draft(sequence)
 

@@ -9,6 +9,8 @@ from specdec_core.scheduler.device import Device
 from specdec_core.scheduler.ready_queue import ReadyQueue
 from specdec_core.scheduler.rows import ScheduledRow, age_of
 
+Choice = list[ScheduledRow] | float
+"""The rows of a batch in any order, or the time until which it is held."""
 NEXT_EVENT = inf
 """Time until which a batch is held if only an event, such as a result, can make it due."""
 

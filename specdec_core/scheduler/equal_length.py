@@ -9,7 +9,7 @@ from itertools import islice
 
 from specdec_core.config import PoolConfig
 from specdec_core.messages import Role
-from specdec_core.scheduler.batch_rules import ReplicaLoad, fill_batch, hold_until
+from specdec_core.scheduler.batch_rules import Choice, ReplicaLoad, fill_batch, hold_until
 from specdec_core.scheduler.ready_queue import ReadyQueue
 from specdec_core.scheduler.rows import Age, ScheduledRow, rank_of
 
@@ -37,9 +37,7 @@ class EqualLength:
     def __init__(self, config: PoolConfig) -> None:
         self._max_wait_s = config.max_group_wait_s
 
-    def choose(
-        self, ready: ReadyQueue, replica: ReplicaLoad, now: float
-    ) -> list[ScheduledRow] | float:
+    def choose(self, ready: ReadyQueue, replica: ReplicaLoad, now: float) -> Choice:
         held_until = hold_until(ready, replica, now, self._max_wait_s)
         if held_until is not None:
             return held_until
@@ -52,9 +50,8 @@ def choose_by_length(ready: ReadyQueue, overdue_at: float) -> list[ScheduledRow]
     if len(decoding) <= count:
         return decoding.oldest(count)
     is_overdue = decoding.ready_since <= overdue_at
-    if not is_overdue and (buckets := _buckets(ready)).has_full:
-        return buckets.largest()
-    return _oldest_and_closest(ready, overdue_at)
+    full = [] if is_overdue else _buckets(ready).full_batch()
+    return full or _oldest_and_closest(ready, overdue_at)
 
 
 def _oldest_and_closest(ready: ReadyQueue, overdue_at: float) -> list[ScheduledRow]:
@@ -69,7 +66,7 @@ def _oldest_and_closest(ready: ReadyQueue, overdue_at: float) -> list[ScheduledR
         num_free = ready.max_rows - len(chosen)
         if since > overdue_at or not num_free:
             break
-        chosen += _closest(ready, origin, since, rows, num_free)
+        chosen += _closest(ready, origin, list(rows.values()), num_free)
     num_free = ready.max_rows - len(chosen)
     if num_free:
         taken = {row.sequence.sequence_id for row in chosen}
@@ -80,20 +77,16 @@ def _oldest_and_closest(ready: ReadyQueue, overdue_at: float) -> list[ScheduledR
 
 
 def _closest(
-    ready: ReadyQueue,
-    origin: _Length,
-    since: float,
-    arrivals: dict[int, ScheduledRow],
-    count: int,
+    ready: ReadyQueue, origin: _Length, rows: list[ScheduledRow], count: int
 ) -> list[ScheduledRow]:
-    """Return the `count` rows of the arrivals that are closest in length to `origin`.
+    """Return the `count` rows, of those that arrived at one time, closest in length to `origin`.
 
     Among many arrivals they are found faster by a search among all rows.
     """
-    if len(arrivals) <= count:
-        return list(arrivals.values())
-    if len(arrivals) ** 2 <= _FEW * count * len(ready.decoding):
-        by_rank = sorted(arrivals.values(), key=rank_of)  # nearly sorted, so fast; ties keep it
+    if len(rows) <= count:
+        return rows
+    if len(rows) ** 2 <= _FEW * count * len(ready.decoding):
+        by_rank = sorted(rows, key=rank_of)  # nearly sorted, so fast; ties keep it
         (num_steps, length), is_draft = origin, ready.role is Role.DRAFT
         return sorted(  # as in _distance, without a call per row
             by_rank,
@@ -102,7 +95,7 @@ def _closest(
                 abs(row.row.end_len - length),
             ),
         )[:count]
-    buckets = _buckets(ready)
+    buckets, since = _buckets(ready), rows[0].sequence.ready_since
     ages = (age for age in buckets.by_distance(origin) if age[0] == since)
     return buckets.rows(islice(ages, count))
 
@@ -127,11 +120,6 @@ class LengthBuckets:
         self._by_length: dict[_Length, list[Age]] = {}
         self._lengths: list[_Length] = []
         """Sorted keys of `_by_length`."""
-
-    @property
-    def has_full(self) -> bool:
-        """Whether a whole batch of one shape is ready."""
-        return bool(self._full)
 
     def add(self, row: ScheduledRow) -> None:
         """See RowIndex."""
@@ -166,10 +154,10 @@ class LengthBuckets:
         """Return the rows of these ages."""
         return [self._rows[sequence_id][0] for _, _, sequence_id in ages]
 
-    def largest(self) -> list[ScheduledRow]:
-        """Return a full batch: the oldest rows of the most frequent shape."""
+    def full_batch(self) -> list[ScheduledRow]:
+        """Return a full batch, the oldest rows of the most frequent shape, or none if none is."""
         buckets = (self._by_shape[shape] for shape in self._full)
-        largest = min(buckets, key=lambda bucket: (-len(bucket), bucket[0]))
+        largest = min(buckets, key=lambda bucket: (-len(bucket), bucket[0]), default=[])
         return self.rows(largest[: self._max_rows])
 
     def by_distance(self, origin: _Length) -> Iterator[Age]:

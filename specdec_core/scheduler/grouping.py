@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from specdec_core.config import PoolConfig
-from specdec_core.scheduler.batch_rules import ReplicaLoad, fill_batch, hold_until
+from specdec_core.scheduler.batch_rules import Choice, ReplicaLoad, fill_batch, hold_until
 from specdec_core.scheduler.equal_length import EqualLength
 from specdec_core.scheduler.ready_queue import ReadyQueue
-from specdec_core.scheduler.rows import ScheduledRow
 
 
 class GroupingPolicy(Protocol):
@@ -25,10 +24,8 @@ class GroupingPolicy(Protocol):
     the policy.
     """
 
-    def choose(
-        self, ready: ReadyQueue, replica: ReplicaLoad, now: float
-    ) -> list[ScheduledRow] | float:
-        """Return the rows of the batch in any order, or the time at which to be asked again.
+    def choose(self, ready: ReadyQueue, replica: ReplicaLoad, now: float) -> Choice:
+        """Return the rows of the batch, or the time at which to be asked again.
 
         The time is on the clock of `now`, in seconds. An event, such as a result, leads to an
         earlier question. NEXT_EVENT waits for an event alone, and so does an empty batch.
@@ -41,9 +38,7 @@ class OldestFirst:
     def __init__(self, config: PoolConfig) -> None:
         self._max_wait_s = config.max_group_wait_s
 
-    def choose(
-        self, ready: ReadyQueue, replica: ReplicaLoad, now: float
-    ) -> list[ScheduledRow] | float:
+    def choose(self, ready: ReadyQueue, replica: ReplicaLoad, now: float) -> Choice:
         held_until = hold_until(ready, replica, now, self._max_wait_s)
         if held_until is not None:
             return held_until

@@ -195,31 +195,6 @@ class PrefillQueue:
         del self._keys[bisect_left(self._keys, key)]
 
 
-def within_limit(
-    rows: Iterable[ScheduledRow],
-    num_in_flight: int,
-    limit: int | None,
-    count_of: Callable[[ScheduledRow], int],
-) -> list[ScheduledRow]:
-    """Return the rows that may run, in order, while `num_in_flight` prefill tokens are leased out.
-
-    At most `limit` prefill tokens may be in flight. A row that only decodes always runs. A row that
-    catches up also runs if it is the only one of its kind, even if it is longer than `limit`. After
-    a row that has to wait no other row catches up, so that none is overtaken for ever.
-    """
-    if limit is None:
-        return list(rows)
-    running: list[ScheduledRow] = []
-    for row in rows:
-        count = count_of(row)
-        if count and num_in_flight and num_in_flight + count > limit:
-            limit = 0
-            continue
-        num_in_flight += count
-        running.append(row)
-    return running
-
-
 class ReadyQueue:
     """Ready rows of one replica, of clients and of background sequences.
 
@@ -279,8 +254,9 @@ class ReadyQueue:
         rows = list(self)
         if any(row.num_choices == 0 for row in rows):
             return False
-        targets = {_target_of(row) for row in rows}
-        return any(target in targets for target in self._in_flight.values())
+        places = [row.sequence.target for row in rows]
+        targets = {place.replica_id for place in places if place is not None}
+        return not targets.isdisjoint(self._in_flight.values())
 
     def enqueue(self, row: ScheduledRow) -> None:
         """Note that a sequence is ready to run this row."""
@@ -298,9 +274,10 @@ class ReadyQueue:
         self._in_flight[sequence_id] = target
 
     def await_draft(self, sequence: Sequence) -> None:
-        """Note that a sequence of this target waits for its draft."""
+        """Note that a sequence of this target waits for its draft. Only clients' ones are kept."""
         self.remove(sequence.sequence_id)
-        self.awaiting_draft[sequence.sequence_id] = sequence
+        if not sequence.is_background:
+            self.awaiting_draft[sequence.sequence_id] = sequence
 
     def remove(self, sequence_id: int) -> None:
         """Remove a sequence. Nothing happens if it is not here."""
@@ -343,7 +320,24 @@ class ReadyQueue:
         return sum(map(self._num_computed, rows))
 
     def _within_limit(self, rows: Iterable[ScheduledRow], num_in_flight: int) -> list[ScheduledRow]:
-        return within_limit(rows, num_in_flight, self._max_prefill, self._num_computed)
+        """Return the rows that may run, in order, while `num_in_flight` tokens are leased out.
+
+        A row that only decodes always runs. A row that catches up also runs if it is the only one
+        of its kind, even if it is longer than the limit. After a row that has to wait no other row
+        catches up, so that none is overtaken for ever.
+        """
+        limit = self._max_prefill
+        if limit is None:
+            return list(rows)
+        running: list[ScheduledRow] = []
+        for row in rows:
+            count = self._num_computed(row)
+            if count and num_in_flight and num_in_flight + count > limit:
+                limit = 0
+                continue
+            num_in_flight += count
+            running.append(row)
+        return running
 
     def _num_computed(self, row: ScheduledRow) -> int:
         """Return the prefill tokens of a row that the replica has yet to compute."""
@@ -354,9 +348,3 @@ class ReadyQueue:
             row.found_at = index.version
             row.num_found = index.num_found(row.sequence, row.row)
         return max(count - row.num_found, 0)
-
-
-def _target_of(row: ScheduledRow) -> str:
-    target = row.sequence.target
-    assert target is not None, "rows are made for sequences that a target has"
-    return target.replica_id

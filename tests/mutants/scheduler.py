@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         name="short-prompts-overtake",
         path="specdec_core/scheduler/ready_queue.py",
-        old="            limit = 0\n",
+        old="                limit = 0\n",
         new="",
         breaks="a long prompt waits for as long as short ones come",
         killed_by=(_TESTS + "test_nobody_overtakes_a_prompt_that_has_to_wait",),

@@ -7,10 +7,15 @@ import pytest
 from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.messages import Role
 from specdec_core.scheduler import SendLease
-from specdec_core.scheduler.batch_rules import NEXT_EVENT, ReplicaLoad, fill_batch, hold_until
+from specdec_core.scheduler.batch_rules import (
+    NEXT_EVENT,
+    Choice,
+    ReplicaLoad,
+    fill_batch,
+    hold_until,
+)
 from specdec_core.scheduler.grouping import GROUPING_POLICIES
 from specdec_core.scheduler.ready_queue import ReadyQueue
-from specdec_core.scheduler.rows import ScheduledRow
 from tests.pool import invariants
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -22,9 +27,7 @@ class ShortestFirst:
     def __init__(self, config: PoolConfig) -> None:
         self._max_wait_s = config.max_group_wait_s
 
-    def choose(
-        self, ready: ReadyQueue, replica: ReplicaLoad, now: float
-    ) -> list[ScheduledRow] | float:
+    def choose(self, ready: ReadyQueue, replica: ReplicaLoad, now: float) -> Choice:
         held_until = hold_until(ready, replica, now, self._max_wait_s)
         if held_until is not None:
             return held_until
@@ -71,9 +74,7 @@ def test_a_policy_is_asked_again_at_the_time_that_it_returned(
     until: float, deadline: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Late:
-        def choose(
-            self, ready: ReadyQueue, replica: ReplicaLoad, now: float
-        ) -> list[ScheduledRow] | float:
+        def choose(self, ready: ReadyQueue, replica: ReplicaLoad, now: float) -> Choice:
             return until if now < 2.5 else ready.decoding.oldest(ready.max_rows)
 
     monkeypatch.setitem(GROUPING_POLICIES, "late", lambda config: Late())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import itertools
 from dataclasses import replace
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +22,6 @@ from specdec_core.scheduler.ready_queue import (
     PrefillQueue,
     ReadyQueue,
     prefill_key,
-    within_limit,
 )
 from specdec_core.scheduler.rows import plan_verification
 from specdec_core.scheduler.sequence import KVReservation, Sequence
@@ -409,6 +409,6 @@ def test_the_wait_of_a_prompt_is_counted() -> None:
 
 
 def test_behind_a_row_that_waits_those_that_only_decode_go_all_the_same() -> None:
-    counts = {"first": 3, "waits": 9, "small": 1, "decodes": 0}
-    going = within_limit(cast(Any, list(counts)), 1, 5, lambda name: counts[cast(Any, name)])
-    assert going == ["first", "decodes"]
+    rows: Any = [SimpleNamespace(num_catching_up=count) for count in (3, 9, 1, 0)]
+    ready = ReadyQueue(Role.TARGET, 8, max_prefill_tokens=5)
+    assert ready._within_limit(rows, num_in_flight=1) == [rows[0], rows[3]]
