@@ -1,5 +1,7 @@
 """`python -m benchmarks.peers COMMAND`."""
 
+from benchmarks.harness.commands import errors_told
 from benchmarks.peers.commands import app
 
-app(prog_name="python -m benchmarks.peers")
+with errors_told():
+    app(prog_name="python -m benchmarks.peers")

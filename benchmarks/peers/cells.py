@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from benchmarks.peers.engines import DRAFT_MODEL, HYBRID, PLAIN, EngineSpec
+from benchmarks.harness.commands import names, numbers
+from benchmarks.peers.engines import DRAFT_MODEL, HYBRID, METHODS, PLAIN, EngineSpec
+from deployments.config.flags import flag
 
 
 class Cell(NamedTuple):
@@ -49,11 +51,15 @@ class NotRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axes:
-    methods: tuple[str, ...]
-    drafts: tuple[str, ...]
-    spec_tokens: tuple[int, ...]
-    batch_sizes: tuple[int, ...]
-    temperature: float
+    """What every engine is measured with. Lists are separated by commas."""
+
+    methods: tuple[str, ...] = flag(",".join(METHODS), "Methods of drafting.", parse=names)
+    drafts: tuple[str, ...] = flag(
+        "smollm2-135m-draft", "Draft models; `self` is the target as its own draft.", parse=names
+    )
+    spec_tokens: tuple[int, ...] = flag("4", "Drafted tokens per round (K).", parse=numbers)
+    batch_sizes: tuple[int, ...] = flag("1,8", "Sequences at a time.", parse=numbers)
+    temperature: float = flag(0.0, "0 is greedy.")
 
 
 def cells_of(specs: Iterable[EngineSpec], axes: Axes) -> tuple[list[Cell], list[NotRun]]:

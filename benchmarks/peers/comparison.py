@@ -13,13 +13,14 @@ from typing import Any
 import psutil
 import torch
 
+from benchmarks.harness.commands import Report
 from benchmarks.harness.machine import cpu_name
 from benchmarks.peers.cells import NotRun, Seat, cells_of, seat_of
 from benchmarks.peers.engines import ENGINES, EngineSpec, environment, python_of
 from benchmarks.peers.options import RunOptions
 from benchmarks.peers.processes import RunnerProcess
 from benchmarks.peers.report import comparisons, records
-from benchmarks.peers.rounds import Report, Rounds
+from benchmarks.peers.rounds import Rounds
 from specdec_core.errors import InvalidRequestError
 
 _LEAST_FREE_BYTES = 4 << 30

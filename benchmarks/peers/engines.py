@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-PLAIN, NGRAM, DRAFT_MODEL, HYBRID = "plain", "ngram", "draft_model", "hybrid"
+METHODS = PLAIN, NGRAM, DRAFT_MODEL, HYBRID = "plain", "ngram", "draft_model", "hybrid"
 
 _TORCH = ("torch==2.13.0",)
 """In a step of its own and first: what depends on torch must not choose a build with CUDA."""

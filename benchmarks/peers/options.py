@@ -1,4 +1,4 @@
-"""The flags of `run` as one record, checked before anything is started."""
+"""The flags of `run`, checked before anything is started."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from benchmarks.harness.commands import known
 from benchmarks.peers.cells import Axes, Cell, Seat
 from benchmarks.peers.engines import ENGINES, EngineSpec
 from benchmarks.peers.messages import Load, Turn
 from benchmarks.peers.peer_models import PeerModels
+from deployments.config.flags import OUTPUT_FILE, REQUIRED, flag, section
 from deployments.demo.models import resolve_model
+from specdec_core.config import KPolicyName, Numerics
 from specdec_core.errors import InvalidRequestError
 
 _PRECISIONS = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
@@ -20,43 +23,50 @@ _PRECISIONS = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 _ROUND_LEN_TO = 128
 _SPARE_TOKENS = 32
 """Room behind the last token for drafted ones that are thrown away."""
+_DEFAULT_ENGINES = "specdec,transformers,vllm,openvino,openvino-q4,llama-cpp,paper"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    engines: tuple[str, ...]
-    axes: Axes
-    venvs: Path
-    paper_checkout: Path | None
-    llama_cpp: Path | None
-    model: str
-    max_tokens: int
-    repeats: int
-    threads: int
-    dtype: str
-    numerics: str
-    spec_policy: str
-    top_p: float
-    seed: int
-    timeout_s: float
-    save_result: Path | None
-    plot: Path | None
+class SetupOptions:
+    """Engines, and where their environments are."""
 
-    def __post_init__(self) -> None:
-        unknown = [name for name in self.engines if name not in ENGINES]
-        if unknown:
-            raise InvalidRequestError(f"no engine {unknown[0]!r}; known are: {', '.join(ENGINES)}")
-        for file in (self.save_result, self.plot):
-            if file is not None and not file.parent.is_dir():
-                raise InvalidRequestError(f"{file}: there is no folder {file.parent}")
-        if self.dtype not in _PRECISIONS:
-            raise InvalidRequestError(f"--dtype must name one, for all: {', '.join(_PRECISIONS)}")
-        if min(self.max_tokens, self.repeats, self.threads, *self.axes.batch_sizes) < 1:
-            raise InvalidRequestError("tokens, repeats, threads and batch sizes are at least 1")
+    venvs: Path = flag(REQUIRED, "Folder of the environments, models and logs.", resolve_path=True)
+    engines: tuple[str, ...] = flag(
+        _DEFAULT_ENGINES,
+        f"Separated by commas; of {', '.join(ENGINES)}.",
+        parse=known("engine", ENGINES),
+    )
 
     @property
     def specs(self) -> list[EngineSpec]:
         return [ENGINES[name] for name in self.engines]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(SetupOptions):
+    """The flags of the command."""
+
+    input: Path = flag(REQUIRED, "Prompts, as for `specdec generate`.")
+    sample: int = flag(16, "Prompts, spread over the categories.")
+    axes: Axes = section(Axes)
+    paper_checkout: Path | None = flag(
+        None, "Folder of the paper's public code.", resolve_path=True
+    )
+    llama_cpp: Path | None = flag(
+        None, "Folder of llama.cpp's sources, built with cmake.", resolve_path=True
+    )
+    model: str = flag("smollm2-135m", "A demo model; OpenVINO knows no other.")
+    max_tokens: int = flag(128, "Every answer has exactly as many.", min=1)
+    repeats: int = flag(5, "Rounds over all cells, after a warm-up.", min=1)
+    threads: int = flag(2, "Of every engine.", min=1)
+    dtype: str = flag("bfloat16", "Of weights and caches.", choices=tuple(_PRECISIONS))
+    numerics: Numerics = flag(Numerics.FAST, "Of specdec's target.")
+    spec_policy: KPolicyName = flag(KPolicyName.FIXED, "Who says how much of K specdec drafts.")
+    top_p: float = flag(1.0, "Of sampled answers.")
+    seed: int = flag(0, "Of sampled answers.")
+    timeout_s: float = flag(1800.0, "Seconds for one answer of a runner.", "--timeout")
+    save_result: Path | None = flag(None, "All figures, as JSON.", **OUTPUT_FILE)
+    plot: Path | None = flag(None, "The picture, as PNG.", **OUTPUT_FILE)
 
     @cached_property
     def models(self) -> PeerModels:
@@ -86,8 +96,8 @@ class RunOptions:
                 "weights": spec.weights.value,
                 "checkout": str(self.paper_checkout),
                 "llama_cpp": str(self.llama_cpp),
-                "numerics": self.numerics,
-                "spec_policy": self.spec_policy,
+                "numerics": self.numerics.value,
+                "spec_policy": self.spec_policy.value,
             },
         )
 

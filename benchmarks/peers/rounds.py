@@ -8,13 +8,11 @@ from typing import Protocol
 
 import psutil
 
+from benchmarks.harness.commands import Report
 from benchmarks.harness.machine import stolen_share
 from benchmarks.peers.cells import Cell, NotRun, Seat
 from benchmarks.peers.messages import Decoded, Failed, Load, Loaded, Message, Turn
 from specdec_core.errors import SpecdecError
-
-Report = Callable[[str, int], None]
-"""Called with (what runs, turns finished): before it runs with 0."""
 
 
 class Process(Protocol):

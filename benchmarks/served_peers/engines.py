@@ -14,6 +14,7 @@ from benchmarks.harness.starting import SERVE
 from benchmarks.peers.engines import ENGINES as OFFLINE_ENGINES
 from benchmarks.peers.engines import environment, python_of
 from benchmarks.peers.llama_cpp import LlamaCpp
+from deployments.config.flags import REQUIRED, flag
 from deployments.demo.models import resolve_model
 from specdec_core.errors import InvalidRequestError
 
@@ -29,15 +30,19 @@ _NGRAM = {"prompt_lookup_max": 4, "prompt_lookup_min": 2, "num_speculative_token
 class Site:
     """What command lines depend on."""
 
-    model: str
-    """A demo model's name or a folder."""
-    venvs: Path
-    llama_cpp: Path | None
-    port: int
-    """HTTP; the one above it is specdec's gRPC port."""
-    threads: int
-    max_streams: int
-    max_model_len: int
+    model: str = flag("smollm2-135m", "Name of a demo model, or a folder.")
+    venvs: Path = flag(REQUIRED, "Folder of environments, GGUF files and logs.", resolve_path=True)
+    llama_cpp: Path | None = flag(
+        None,
+        "Folder of llama.cpp's sources; its programs in build/bin, by cmake.",
+        resolve_path=True,
+    )
+    port: int = flag(18400, "HTTP; specdec's gRPC takes the next.")
+    threads: int = flag(
+        os.cpu_count() or 1, "Of the peers and the plain engine.", show_default="all cores"
+    )
+    max_streams: int = 1
+    max_model_len: int = 2048
 
     @cached_property
     def folder(self) -> str:

@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.commands import Report
 from benchmarks.peers.comparison import machine
 from benchmarks.served_peers.arms import Arm
 from benchmarks.served_peers.engines import ENGINE, SERVERS, SPECDEC, Server, with_spec_tokens
@@ -20,9 +20,6 @@ from benchmarks.served_peers.prompts import Prompts
 from benchmarks.served_peers.readings import OFF, ON, Load, NotRun, Part, Reading, Start
 from benchmarks.served_peers.sides import Side, engine_started, started
 from specdec_core.errors import SpecdecError
-
-Report = Callable[[str, int], None]
-"""Called with (what runs, loads finished): before it runs with 0."""
 
 
 class Measurement:
@@ -134,10 +131,3 @@ class Measurement:
             "readings": [asdict(reading) for reading in self._readings],
             "not_run": [entry._asdict() for entry in self._not_run],
         }
-
-
-def write(found: dict[str, Any], path: Path) -> None:
-    """A whole file or the one that was there."""
-    scratch = path.with_name(f".{path.name}.part")
-    scratch.write_text(json.dumps(found, indent=1) + "\n")
-    scratch.replace(path)

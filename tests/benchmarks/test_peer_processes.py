@@ -140,7 +140,7 @@ def test_a_command_that_is_told_to_end_leaves_no_stopped_runner_behind(tmp_path:
     script.write_text(
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from benchmarks.peers.commands import errors_told\n"
+        "from benchmarks.harness.commands import errors_told\n"
         "from tests.benchmarks.test_peer_processes import load, start\n"
         "with errors_told():\n"
         "    process = start(Path(sys.argv[1]))\n"

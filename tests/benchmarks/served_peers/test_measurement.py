@@ -10,14 +10,16 @@ from typing import Any
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from benchmarks.harness.commands import write_json
 from benchmarks.harness.ports import free_port
 from benchmarks.served_peers import measurement
+from benchmarks.served_peers.commands import app
 from benchmarks.served_peers.engines import SERVERS, Server, Site
-from benchmarks.served_peers.measurement import Measurement, write
+from benchmarks.served_peers.measurement import Measurement
 from benchmarks.served_peers.options import RunOptions
 from benchmarks.served_peers.prompts import Prompts
-from specdec_core.errors import InvalidRequestError
 
 _ROOT = str(Path(__file__).parents[3])
 
@@ -82,7 +84,7 @@ def test_every_engine_has_its_turn_and_one_that_is_missing_is_named(
         asked, Prompts(), lambda what, done: told.update([done]), lambda: kept.append(1)
     )
     measured.run()
-    write(measured.found(), tmp_path / "found.json")
+    write_json(measured.found(), tmp_path / "found.json")
     found = json.loads((tmp_path / "found.json").read_text())
     parts = Counter(each["part"] for each in found["readings"])
     assert parts == {"first": 2, "cells": 2, "pairs": 2 * 2 * 2 * 4}
@@ -150,16 +152,19 @@ def test_long_prompts_may_have_fewer_streams(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("flags", "told"),
     [
-        ({"engines": ("specdec", "tgi")}, "no engine 'tgi'; known are: specdec, engine, vllm"),
-        ({"prompts": ("middle",)}, "no kind of prompts 'middle'"),
-        ({"prompts": ("edit",)}, "no kind of prompts 'edit'"),
-        ({"pair_prompts": ("edits",)}, "no kind of prompts for pairs 'edits'"),
-        ({"rounds": 0}, "at least 1"),
-        ({"pairs": -1}, "at least 0"),
+        (["--engines", "specdec,tgi"], "no engine 'tgi'; known are: specdec, engine, vllm"),
+        (["--prompts", "middle"], "no kind of prompts 'middle'"),
+        (["--prompts", "edit"], "no kind of prompts 'edit'"),
+        (["--pair-prompts", "edits"], "no kind of prompts for pairs 'edits'"),
+        (["--streams", "0"], "streams are at least 1"),
+        (["--streams", "a"], "'a' is no list of numbers"),
+        (["--rounds", "0"], "greater than or equal to 1"),
+        (["--pairs", "-1"], "greater than or equal to 0"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(tmp_path: Path, how: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidRequestError, match=told):
-        options(tmp_path, **how)
+def test_what_cannot_be_measured_is_refused(tmp_path: Path, flags: list[str], told: str) -> None:
+    found = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["run", "--venvs", str(tmp_path), *flags])
+    assert found.exit_code != 0
+    assert told in found.output or told in str(found.exception)
