@@ -6,13 +6,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarks.overload.clients import ask_at_once
 from benchmarks.overload.held import Held, held_by_kind, ours
 from benchmarks.overload.questions import Server, mixture, prompts
-from benchmarks.overload.targets import ask_plainly
+from benchmarks.overload.targets import ServiceOptions, ask_plainly
 from benchmarks.overload.verdicts import Found, judge
+from deployments.config.flags import flag, section
 
 GROWTH_LIMIT = 0.05
 """Share of the resident memory that may stay behind."""
@@ -29,15 +31,17 @@ Report = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstOptions:
-    """What is sent."""
+    """What is sent, and to which service."""
 
-    num_http: int
-    num_grpc: int
-    max_tokens: int
-    num_processes: int
-    timeout_s: float
-    num_bursts: int = 2
+    num_http: int = flag(2000, "HTTP requests, half of them streams.", "--http")
+    num_grpc: int = flag(2000, "gRPC streams.", "--grpc")
+    max_tokens: int = flag(6, "Of every answer.")
+    num_bursts: int = flag(2, "One after the other.", "--bursts")
     """What a first burst leaves behind is counted too; the second shows whether it goes on."""
+    num_processes: int = flag(4, "Of clients.", "--processes")
+    timeout_s: float = flag(200.0, "Seconds that a client waits at most.", "--timeout")
+    output: Path | None = flag(None, "File for the figures, as JSON.")
+    service: ServiceOptions = section(ServiceOptions, max_queued=256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -23,7 +24,9 @@ from benchmarks.overload.asking import metadata
 from benchmarks.overload.attacks import Tally, Target, attackers
 from benchmarks.overload.held import held_by_kind, kind_or_other, ours
 from benchmarks.overload.questions import Server, prompts
+from benchmarks.overload.targets import ServiceOptions
 from deployments.cli.bench.client import Prompt
+from deployments.config.flags import flag, section
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 
@@ -44,14 +47,14 @@ Report = Callable[[str, int, int], None]
 class HostileOptions:
     """How the others are measured."""
 
-    streams: int
-    requests: int
-    """Of every turn."""
-    max_tokens: int
-    turns: int
-    slow_tokens: int
-    share: float = 1.0
-    """Of the hundred."""
+    streams: int = flag(8, "Well-behaved streams at a time.")
+    requests: int = flag(24, "Of them, in every turn.")
+    max_tokens: int = flag(48, "Of every answer.")
+    turns: int = flag(3, "Without and with the hostile clients.")
+    slow_tokens: int = flag(48, "Of a slow reader's answer.")
+    share: float = flag(1.0, "Of a hundred hostile clients.")
+    output: Path | None = flag(None, "File for the figures, as JSON.")
+    service: ServiceOptions = section(ServiceOptions, without=("max_queued",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -19,8 +20,9 @@ from benchmarks.overload.asking import ask, metadata
 from benchmarks.overload.clients import stubs
 from benchmarks.overload.held import OTHER, Held, held_by_kind
 from benchmarks.overload.questions import Ids, Question, Server, Verdict, mixture, prompts
-from benchmarks.overload.targets import ask_plainly
+from benchmarks.overload.targets import ServiceOptions, ask_plainly
 from benchmarks.overload.trend import Trend, second_half
+from deployments.config.flags import flag, section
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 
@@ -38,10 +40,13 @@ Report = Callable[[str, int, int], None]
 class SoakOptions:
     """How long, and how much at a time."""
 
-    minutes: float
-    streams: int
-    max_tokens: int
-    every_s: float = 10.0
+    minutes: float = flag(30.0, "Duration.")
+    streams: int = flag(16, "At a time: half of what is admitted.")
+    max_tokens: int = flag(48, "Of every answer.")
+    every_s: float = flag(10.0, "Seconds between samples.", "--every")
+    plot: Path | None = flag(None, "File for a picture.")
+    output: Path | None = flag(None, "File for the figures, as JSON.")
+    service: ServiceOptions = section(ServiceOptions, without=("max_queued",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,23 +9,24 @@ from dataclasses import dataclass
 
 from benchmarks.overload.http_exchange import exchange, post
 from benchmarks.overload.questions import Ids, Server
+from deployments.config.flags import flag
 from deployments.config.service import ServiceConfig
 from specdec_core.config import Numerics, SpecMethod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """What the command line says of the service."""
+    """The flags of the service that is put under load."""
 
-    model: str
-    port: int
-    threads: int
-    max_group_size: int
+    model: str = flag("smollm2-135m", "Demo model or folder.")
+    port: int = flag(8123, "HTTP; gRPC listens 1000 higher.")
+    threads: int = flag(1, "Torch threads of the target.")
+    ingresses: int = flag(1, "Ingress replicas.")
+    max_queued: int = flag(1024, "Requests that may wait; more are refused.")
+    max_group_size: int = 16
     """More than the streams that are measured: a group more would halve their speed, whoever the
     ninth of eight is."""
-    max_num_seqs: int
-    max_queued: int
-    ingresses: int
+    max_num_seqs: int = 32
 
 
 def service_config(options: ServiceOptions) -> ServiceConfig:
