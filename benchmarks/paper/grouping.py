@@ -18,6 +18,7 @@ from benchmarks.paper.decoding import decode
 from benchmarks.paper.records import Row
 from benchmarks.paper.token_model import VOCAB_SIZE, random_sequences, token_model
 from benchmarks.paper.workload import Workload
+from deployments.config.flags import flag
 from specdec_core import SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 
@@ -33,16 +34,21 @@ class Lengths(StrEnum):
 class GroupingOptions:
     """The paper's sizes by default; its acceptance is not known here, so it is an axis."""
 
-    num_prompts: int = 100
-    max_tokens: int = 50
-    num_draft_tokens: int = 5
-    window: int = 50
+    num_prompts: int = flag(100, "Sequences.", "--prompts")
+    max_tokens: int = flag(50, "Most tokens of an answer.")
+    num_draft_tokens: int = flag(
+        5, "K, the drafted tokens per sequence and round.", "--spec-tokens"
+    )
+    window: int = flag(50, "W.")
     equal_len: int = 16
     random_lens: tuple[int, int] = (8, 32)
     """Both ends included."""
-    sort_by_length: bool = True
-    """The shortest prompts first, as the paper's scripts do: neighbours in the queue are alike."""
-    seed: int = 0
+    sort_by_length: bool = flag(
+        True,
+        "Shortest prompts first, as in the paper's scripts.",
+        "--sort-by-length/--no-sort-by-length",
+    )
+    seed: int = flag(0, "Of everything that is drawn.")
 
     @property
     def settings(self) -> dict[str, Any]:

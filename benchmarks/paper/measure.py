@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import torch
 import typer
 
 from benchmarks.paper import equivalence as equivalence_table
@@ -16,9 +18,16 @@ from benchmarks.paper import overhead as overhead_table
 from benchmarks.paper import throughput as throughput_table
 from benchmarks.paper import window as window_table
 from benchmarks.paper.algorithms import PAPER_WINDOW_RATIO, PLAIN
-from benchmarks.paper.grouping import GroupingOptions, Lengths
-from benchmarks.paper.online import Timer
-from benchmarks.paper.options import RunOptions, use_threads
+from benchmarks.paper.grouping import Lengths
+from benchmarks.paper.options import (
+    EquivalenceOptions,
+    GroupingRun,
+    OnlineOptions,
+    RunOptions,
+    ThroughputOptions,
+    TimedOptions,
+    WindowOptions,
+)
 from benchmarks.paper.pair_spec import PairSpec
 from benchmarks.paper.pairs import Pair, PairOptions, load_pair
 from benchmarks.paper.records import Row, Run, current_commit, describe_machine, save_run
@@ -36,16 +45,15 @@ from benchmarks.paper.sweep import (
 from benchmarks.paper.workload import load_workload
 from deployments.cli.progress import cell_progress
 from specdec_core.config import Numerics
-from specdec_core.engine import AlgorithmName
 from specdec_core.errors import NotExactError
 from specdec_core.loading.loader import DType
 
 Measure = Callable[[Pair, Report], Iterator[Row]]
 
 
-def equivalence(run: RunOptions, dtypes: Sequence[DType], numerics: Sequence[Numerics]) -> None:
+def equivalence(run: EquivalenceOptions) -> None:
     groups = cells_by_batch(run.algorithms, run.batch_sizes)
-    variants = [(dtype, one) for dtype in dtypes for one in numerics]
+    variants = [(dtype, one) for dtype in run.dtypes for one in run.numerics]
     budget = Budget(run.budget_s)
 
     def compare(pair: Pair, report: Report) -> Iterator[Row]:
@@ -67,73 +75,65 @@ def equivalence(run: RunOptions, dtypes: Sequence[DType], numerics: Sequence[Num
             _store("equivalence", run.output, _header(run, spec, {}), rows(spec, report))
 
 
-def overhead(run: RunOptions, dtype: DType, numerics: Numerics) -> None:
+def overhead(run: TimedOptions) -> None:
     groups = cells_by_batch(run.algorithms, run.batch_sizes)
     measure = partial(_sweep, run, Budget(run.budget_s), groups, overhead_table.figures)
-    _each_pair("overhead", run, dtype, numerics, measure, num_decodings(groups, run.repeats))
+    _each_pair("overhead", run, measure, num_decodings(groups, run.repeats))
 
 
-def throughput(run: RunOptions, dtype: DType, numerics: Numerics) -> None:
+def throughput(run: ThroughputOptions) -> None:
     groups = cells_by_batch((PLAIN, *run.algorithms), run.batch_sizes)
     measure = partial(_sweep, run, Budget(run.budget_s), groups, throughput_table.figures)
-    _each_pair("throughput", run, dtype, numerics, measure, num_decodings(groups, run.repeats))
+    _each_pair("throughput", run, measure, num_decodings(groups, run.repeats))
 
 
-def window(run: RunOptions, dtype: DType, numerics: Numerics, ratios: Sequence[int]) -> None:
-    groups = window_table.cells(run.algorithms, run.batch_sizes, ratios)
+def window(run: WindowOptions) -> None:
+    groups = window_table.cells(run.algorithms, run.batch_sizes, run.ratios)
     measure = partial(_sweep, run, Budget(run.budget_s), groups, window_table.figures)
     count = num_decodings(groups, run.repeats)
-    _each_pair("window", run, dtype, numerics, measure, count, window_ratio=max(ratios))
+    _each_pair("window", run, measure, count, window_ratio=max(run.ratios))
 
 
-def online(
-    run: RunOptions, dtype: DType, numerics: Numerics, load: float, timer: Timer | None
-) -> None:
+def online(run: OnlineOptions) -> None:
     budget = Budget(run.budget_s)
 
     def rows(pair: Pair, report: Report) -> Iterator[Row]:
-        chosen = timer or online_table.default_timer(pair.target.device)
+        chosen = run.timer or online_table.default_timer(pair.target.device)
         for batch_size in run.batch_sizes:
             measured = online_table.measure(
                 pair,
                 run.algorithms,
                 batch_size,
-                load,
+                run.load,
                 chosen,
                 seed=run.seed,
                 budget=budget,
                 report=report,
             )
-            yield from ({**row, "timer": chosen.value, "load": load} for row in measured)
+            yield from ({**row, "timer": chosen.value, "load": run.load} for row in measured)
 
     count = len(run.batch_sizes) * (len(run.algorithms) + 1)
-    _each_pair("online", run, dtype, numerics, rows, count)
+    _each_pair("online", run, rows, count)
 
 
-def grouping(
-    options: GroupingOptions,
-    algorithms: Sequence[AlgorithmName],
-    batch_sizes: Sequence[int],
-    probabilities: Sequence[float],
-    output: Path,
-) -> None:
+def grouping(run: GroupingRun) -> None:
     cells = [
         (algorithm, batch_size, lengths, probability)
         for lengths in Lengths
-        for probability in probabilities
-        for batch_size in batch_sizes
-        for algorithm in algorithms
+        for probability in run.probabilities
+        for batch_size in run.batch_sizes
+        for algorithm in run.algorithms
     ]
 
     def rows(report: Report) -> Iterator[Row]:
         for cell in cells:
-            yield grouping_table.measure(options, *cell)
+            yield grouping_table.measure(run.sizes, *cell)
             report(f"{cell[0]} B={cell[1]} {cell[2]} lengths")
 
-    settings = options.settings
+    settings = run.sizes.settings
     header = Run(name="arranged answers", commit=current_commit(), machine={}, settings=settings)
     with _progress(len(cells)) as report:
-        _store("grouping", output, header, rows(report))
+        _store("grouping", run.output, header, rows(report))
 
 
 def _sweep(
@@ -149,18 +149,16 @@ def _sweep(
 
 def _each_pair(
     table: str,
-    run: RunOptions,
-    dtype: DType,
-    numerics: Numerics,
+    run: TimedOptions,
     measure: Measure,
     num_reports: int,
     *,
     window_ratio: int = PAPER_WINDOW_RATIO,
 ) -> None:
     for spec in run.pairs:
-        settings = {"dtype": dtype.value, "numerics": numerics.value}
+        settings = {"dtype": run.dtype.value, "numerics": run.numerics.value}
         header = _header(run, spec, settings)
-        pair = _load(run, spec, dtype, numerics, window_ratio)
+        pair = _load(run, spec, run.dtype, run.numerics, window_ratio)
         with _progress(num_reports) as report:
             _store(table, run.output, header, measure(pair, report))
 
@@ -172,7 +170,7 @@ def _load(
     numerics: Numerics,
     window_ratio: int = PAPER_WINDOW_RATIO,
 ) -> Pair:
-    use_threads(run.threads)
+    torch.set_num_threads(run.threads or os.cpu_count() or 1)
     workload = load_workload(
         spec,
         run.input,
@@ -195,7 +193,7 @@ def _load(
 
 def _header(run: RunOptions, spec: PairSpec, settings: dict[str, str]) -> Run:
     """The run, without its rows yet."""
-    use_threads(run.threads)
+    torch.set_num_threads(run.threads or os.cpu_count() or 1)
     machine = describe_machine(run.device)
     is_cpu = machine["device"].startswith("CPU")
     is_scaled = spec.is_random and run.scale > 1

@@ -1,168 +1,151 @@
-"""The flags that the commands share, and their values as one record."""
+"""The flags of the commands, each declared on the record that the command takes."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any
 
-import torch
 import typer
 
+from benchmarks.harness.commands import fractions, names
 from benchmarks.paper.algorithms import COMPARED
+from benchmarks.paper.grouping import GroupingOptions
+from benchmarks.paper.online import Timer
 from benchmarks.paper.pair_spec import DEMO, PairSpec, parse_pair
 from benchmarks.paper.records import RESULTS
+from benchmarks.paper.report import DOCUMENT
+from deployments.config.flags import flag, section
+from specdec_core.config import Numerics
 from specdec_core.engine import AlgorithmName
 from specdec_core.errors import InvalidRequestError
-
-Value = TypeVar("Value")
-Name = TypeVar("Name", bound=StrEnum)
-
-BatchSizes = Annotated[str, typer.Option(help="B, separated by commas.")]
-Algorithms = Annotated[str, typer.Option(help="Separated by commas.")]
-MaxTokens = Annotated[int, typer.Option(help="Most tokens of an answer.")]
-SpecTokens = Annotated[int, typer.Option(help="K, the drafted tokens per sequence and round.")]
-Seed = Annotated[int, typer.Option(help="Of everything that is drawn.")]
-Output = Annotated[Path, typer.Option(help="Folder of the JSON files.")]
-
-_Pairs = Annotated[
-    list[str],
-    typer.Option(
-        metavar="TARGET,DRAFT",
-        help="TARGET: smollm2-135m, a folder, a hub id, random-vicuna, random-qwen3, random-glm4. "
-        "DRAFT: ngram, self-N (the target without N layers), recorded-P (right with probability "
-        "P), a folder or hub id. May be given several times.",
-    ),
-]
-_Input = Annotated[Path, typer.Option(help="Prompts, as for `specdec generate`; first turns, raw.")]
-_Sample = Annotated[int, typer.Option(help="Prompts, spread evenly over the categories.")]
-_MaxPromptLen = Annotated[int, typer.Option(help="Longer prompts keep their last tokens.")]
-_Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-_Threads = Annotated[int, typer.Option(help="Torch threads; 0 takes all cores.")]
-_Repeats = Annotated[int, typer.Option(help="Turns that are measured; medians are reported.")]
-_BudgetS = Annotated[float, typer.Option(help="Seconds after which no further cell is begun.")]
-_Scale = Annotated[int, typer.Option(help="Divides the shapes of random targets; 1: real size.")]
-
-_SHARED: dict[str, tuple[Any, Any]] = {
-    "pair": (_Pairs, [f"{DEMO},ngram", f"{DEMO},recorded-0.7"]),
-    "input": (_Input, Path("examples/prompts.jsonl")),
-    "sample": (_Sample, 8),
-    "max_tokens": (MaxTokens, 32),
-    "max_prompt_len": (_MaxPromptLen, 512),
-    "spec_tokens": (SpecTokens, 5),
-    "batch_sizes": (BatchSizes, "1,2,4,8,16"),
-    "algorithms": (Algorithms, ",".join(COMPARED)),
-    "device": (_Device, "auto"),
-    "threads": (_Threads, 1),
-    "repeats": (_Repeats, 3),
-    "budget_s": (_BudgetS, 3600.0),
-    "scale": (_Scale, 8),
-    "seed": (Seed, 0),
-    "output": (Output, RESULTS),
-}
-"""Flag -> its type and its default where a command names no other."""
+from specdec_core.loading.loader import DType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """The values of the shared flags."""
-
-    pairs: tuple[PairSpec, ...]
-    input: Path
-    sample: int
-    max_tokens: int
-    max_prompt_len: int
-    spec_tokens: int
-    batch_sizes: tuple[int, ...]
-    algorithms: tuple[AlgorithmName, ...]
-    device: str
-    threads: int
-    repeats: int
-    budget_s: float
-    scale: int
-    seed: int
-    output: Path
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What a reader needs to judge or repeat a run, beside its name."""
-        names = ("sample", "max_tokens", "max_prompt_len", "spec_tokens", "repeats", "seed")
-        return {"input": self.input.name, **{name: getattr(self, name) for name in names}}
-
-
-class Fixed(NamedTuple):
-    """What a shared flag is in a command that does not offer it."""
-
-    value: Any
-
-
-def with_run_options(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command of a function whose first argument is RunOptions: it gets the shared flags.
-
-    `defaults` are the command's own; one that is Fixed is no flag of the command.
-    """
-    given = {name: defaults.get(name, default) for name, (_, default) in _SHARED.items()}
-    fixed = {name: value.value for name, value in given.items() if isinstance(value, Fixed)}
-    shared = {name: value for name, value in given.items() if name not in fixed}
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(function, include_extras=True)
-        own = list(inspect.signature(function).parameters.values())[1:]
-
-        @functools.wraps(function)
-        def command(**values: Any) -> None:
-            chosen = {name: values.pop(name) for name in shared}
-            function(_run_options({**fixed, **chosen}), **values)
-
-        kind = inspect.Parameter.KEYWORD_ONLY
-        parameters = [
-            inspect.Parameter(name, kind, default=default, annotation=_SHARED[name][0])
-            for name, default in shared.items()
-        ]
-        parameters += [p.replace(kind=kind, annotation=hints[p.name]) for p in own]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in parameters}
-        return command
-
-    return decorate
-
-
-def _run_options(given: dict[str, Any]) -> RunOptions:
-    pairs = given.pop("pair")
-    given["batch_sizes"] = numbers(given["batch_sizes"])
-    given["algorithms"] = names(AlgorithmName, given["algorithms"])
-    return RunOptions(pairs=_checked(lambda: tuple(parse_pair(text) for text in pairs)), **given)
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """Positive whole numbers, separated by commas."""
-    values = _checked(lambda: tuple(int(part) for part in text.split(",")))
-    if min(values) < 1:
-        raise typer.BadParameter(f"positive numbers are needed, got {text!r}")
+def _positive(text: str) -> tuple[int, ...]:
+    values = tuple(map(int, names(text)))
+    if not values or min(values) < 1:
+        raise ValueError(f"positive numbers are needed, got {text!r}")
     return values
 
 
-def fractions(text: str) -> tuple[float, ...]:
-    return _checked(lambda: tuple(float(part) for part in text.split(",")))
+def _members(kind: type[StrEnum]) -> Callable[[str], tuple[Any, ...]]:
+    return lambda text: tuple(map(kind, names(text)))
 
 
-def names(kind: type[Name], text: str) -> tuple[Name, ...]:
-    """Members of an enum, separated by commas."""
-    return _checked(lambda: tuple(kind(part) for part in text.split(",")))
-
-
-def use_threads(count: int) -> None:
-    torch.set_num_threads(count or os.cpu_count() or 1)
-
-
-def _checked(build: Callable[[], Value]) -> Value:
-    """Turn a caller's mistake into a usage message."""
+def _checked_pairs(texts: Sequence[str]) -> Sequence[str]:
     try:
-        return build()
-    except (InvalidRequestError, ValueError) as error:
+        [parse_pair(text) for text in texts]
+    except InvalidRequestError as error:
         raise typer.BadParameter(str(error)) from error
+    return texts
+
+
+_batch_sizes = partial(flag, help="B, separated by commas.", parse=_positive)
+_algorithms = partial(flag, help="Separated by commas.", parse=_members(AlgorithmName))
+_sample = partial(flag, help="Prompts, spread evenly over the categories.")
+_WITH_WINDOW = f"{AlgorithmName.EXSPEC_PADDED},{AlgorithmName.EXSPEC}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The flags that all commands with models share."""
+
+    pair: list[str] = flag(
+        (f"{DEMO},ngram", f"{DEMO},recorded-0.7"),
+        "TARGET: smollm2-135m, a folder, a hub id, random-vicuna, random-qwen3, random-glm4. "
+        "DRAFT: ngram, self-N (the target without N layers), recorded-P (right with probability "
+        "P), a folder or hub id. May be given several times.",
+        metavar="TARGET,DRAFT",
+        callback=_checked_pairs,
+    )
+    input: Path = flag(
+        Path("examples/prompts.jsonl"), "Prompts, as for `specdec generate`; first turns, raw."
+    )
+    sample: int = _sample(8)
+    max_tokens: int = flag(32, "Most tokens of an answer.")
+    max_prompt_len: int = flag(512, "Longer prompts keep their last tokens.")
+    spec_tokens: int = flag(5, "K, the drafted tokens per sequence and round.")
+    batch_sizes: tuple[int, ...] = _batch_sizes("1,2,4,8,16")
+    algorithms: tuple[AlgorithmName, ...] = _algorithms(",".join(COMPARED))
+    device: str = flag("auto", "auto, cpu, cuda or cuda:N.")
+    threads: int = flag(1, "Torch threads; 0 takes all cores.")
+    repeats: int = flag(3, "Turns that are measured; medians are reported.")
+    budget_s: float = flag(3600.0, "Seconds after which no further cell is begun.")
+    scale: int = flag(8, "Divides the shapes of random targets; 1: real size.")
+    seed: int = flag(0, "Of everything that is drawn.")
+    output: Path = flag(RESULTS, "Folder of the JSON files.")
+
+    @property
+    def pairs(self) -> list[PairSpec]:
+        return [parse_pair(text) for text in self.pair]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a reader needs to judge or repeat a run, besides its name."""
+        shown = ("sample", "max_tokens", "max_prompt_len", "spec_tokens", "repeats", "seed")
+        return {"input": self.input.name, **{name: getattr(self, name) for name in shown}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EquivalenceOptions(RunOptions):
+    max_tokens: int = flag(50, "Most tokens of an answer.")
+    max_prompt_len: int = flag(1024, "Longer prompts keep their last tokens.")
+    batch_sizes: tuple[int, ...] = _batch_sizes("4,8")
+    repeats: int = 1
+    dtypes: tuple[DType, ...] = flag(
+        "bfloat16,float32", "Separated by commas.", parse=_members(DType)
+    )
+    numerics: tuple[Numerics, ...] = flag(
+        "fast,exact", "Separated by commas.", parse=_members(Numerics)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedOptions(RunOptions):
+    dtype: DType = flag(DType.BFLOAT16, "Of weights and caches.")
+    numerics: Numerics = flag(Numerics.FAST, "Of the target.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThroughputOptions(TimedOptions):
+    batch_sizes: tuple[int, ...] = _batch_sizes("1,2,4,8,16,32")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowOptions(TimedOptions):
+    sample: int = _sample(16)
+    batch_sizes: tuple[int, ...] = _batch_sizes("4")
+    algorithms: tuple[AlgorithmName, ...] = _algorithms(_WITH_WINDOW)
+    ratios: tuple[int, ...] = flag("1,2,3,4,6,8", "W / B, separated by commas.", parse=_positive)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlineOptions(TimedOptions):
+    sample: int = _sample(16)
+    batch_sizes: tuple[int, ...] = _batch_sizes("2,8")
+    repeats: int = 1
+    load: float = flag(0.7, "Arrivals over what exspec completes when all wait.", min=0.01)
+    timer: Timer | None = flag(None, "Of a step; default processor on a CPU, else wall.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupingRun:
+    batch_sizes: tuple[int, ...] = _batch_sizes("2,4,8,16,32")
+    algorithms: tuple[AlgorithmName, ...] = _algorithms(_WITH_WINDOW)
+    probabilities: tuple[float, ...] = flag(
+        "0.5,0.7,0.9",
+        "Of a drafted token to be right, separated by commas.",
+        parse=fractions,
+    )
+    sizes: GroupingOptions = section(GroupingOptions)
+    output: Path = flag(RESULTS, "Folder of the JSON files.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    results: Path = flag(RESULTS, "Folder of the JSON files.")
+    document: Path = flag(DOCUMENT, "The Markdown file to write.")
