@@ -10,7 +10,6 @@ wall and that of the CPU time that the process was given. Medians.
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.harness.commands import write_json
 from benchmarks.prompts import chat_prompts
 from deployments.demo.models import resolve_model
 from specdec_core.choice_rules import SampleRow, SamplingRules
@@ -105,8 +105,7 @@ def main(
     result |= {"numerics": target.numerics, "batch": batch, "k": k, "repeats": repeats}
     result |= {"median": medians}
     _print(medians)
-    if output is not None:
-        output.write_text(json.dumps(result, indent=1) + "\n")
+    write_json(result, output)
 
 
 class _Bench:

@@ -7,7 +7,6 @@ Exactness could be had by a common wrong path; this shows that the path is right
 
 from __future__ import annotations
 
-import json
 import statistics
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +18,7 @@ from rich.progress import track
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from benchmarks.harness.commands import write_json
 from deployments.cli.generate.prompt_file import read_prompt_file, select
 from deployments.cli.generate.prompt_text import encode_line
 from deployments.demo.models import resolve_model
@@ -54,8 +54,7 @@ def main(
     result["ratio"] = result["exact"] / result["transformers"]
     record = {"model": model, "prompts": sample, "max_len": max_len, "rms_error": result}
     Console().print(record)
-    if output is not None:
-        output.write_text(json.dumps(record, indent=1) + "\n")
+    write_json(record, output)
 
 
 def _reference(folder: str, dtype: torch.dtype) -> PreTrainedModel:

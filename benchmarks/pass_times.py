@@ -7,7 +7,6 @@ python -m benchmarks.pass_times pair --output F.json       # target and draft, f
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.harness.commands import write_json
 from benchmarks.synthetic import DrafterKind
 from benchmarks.synthetic_models import ModelOptions, load_draft, load_target
 from deployments.demo.models import resolve_model
@@ -189,8 +189,7 @@ def _cached_slot(model: ModelRunner, length: int) -> int:
 
 
 def _write(found: dict[str, Any], output: Path | None) -> None:
-    if output is not None:
-        output.write_text(json.dumps(found, indent=1) + "\n")
+    write_json(found, output)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ asks when to come again. Garbage is collected as in the coordinator's process.
 from __future__ import annotations
 
 import gc
-import json
 import random
 import sys
 import time
@@ -24,6 +23,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.harness.commands import write_json
 from deployments.runtime.garbage import look_seldom
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.kv_cache.spec import FullAttentionSpec
@@ -235,8 +235,7 @@ def main(
     if rounds:
         found["soak"] = soak(Cell(sequences, 1, 64), rounds)
         _show_soak(found["soak"])
-    if output is not None:
-        output.write_text(json.dumps(found, indent=1) + "\n")
+    write_json(found, output)
 
 
 def _show(cells: list[dict[str, Any]]) -> None:

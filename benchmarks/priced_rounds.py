@@ -11,7 +11,6 @@ nothing. What passes tell the controller may be noisy; they are counted at their
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness.commands import write_json
 from benchmarks.paper.answer_book import AnswerBook
 from benchmarks.paper.recorded_draft import RecordedDraft
 from benchmarks.priced_passes import Bill, PricedPasses, Prices, RowPrices
@@ -208,8 +208,7 @@ def main(
         "cells": cells,
     }
     _show(cells)
-    if output is not None:
-        output.write_text(json.dumps(result, indent=1) + "\n")
+    write_json(result, output)
 
 
 def measure(

@@ -10,7 +10,6 @@ reason and usage of both connections together must be those of the first.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -22,14 +21,16 @@ import httpx
 import typer
 from rich.console import Console
 
+from benchmarks.harness.client import connect, events, whole
+from benchmarks.harness.commands import write_json
 from benchmarks.harness.starting import service
-from deployments.api.http.sse import DONE, event_data
 from deployments.cli.generate.prompt_file import read_prompt_file
 from deployments.cli.generate.prompt_text import first_messages
 from deployments.config.service import ServiceConfig
 from deployments.demo.models import resolve_model
 from specdec_core.config import Numerics
 
+_PATH = "/v1/chat/completions"
 _DEMO = "smollm2-135m"
 _SCHEMA = {
     "type": "object",
@@ -126,8 +127,7 @@ def main(
         "seconds": round(time.monotonic() - began_s, 1),
     }
     Console().print(report)
-    if output is not None:
-        output.write_text(json.dumps(report, indent=2) + "\n")
+    write_json(report, output)
     raise typer.Exit(int(report["different"] > 0))
 
 
@@ -135,7 +135,7 @@ async def _resume_all(
     url: str, bodies: Sequence[dict[str, Any]], concurrency: int
 ) -> list[tuple[int, int]]:
     seats = asyncio.Semaphore(concurrency)
-    async with httpx.AsyncClient(base_url=url, timeout=None, trust_env=False) as http:
+    async with connect(url) as http:
         return await asyncio.gather(*[_resume_everywhere(http, body, seats) for body in bodies])
 
 
@@ -164,19 +164,13 @@ async def _streamed(http: httpx.AsyncClient, body: dict[str, Any]) -> Told:
         "return_token_ids": True,
         "stream_options": {"include_usage": True},
     }
-    async with http.stream("POST", "/v1/chat/completions", json=asked) as answer:
-        async for line in answer.aiter_lines():
-            if answer.status_code != 200:
-                raise RuntimeError(line)
-            data = event_data(line)
-            if data not in (None, DONE):
-                told.take(json.loads(data))
+    async for chunk in events(http, _PATH, asked):
+        told.take(chunk)
     return told
 
 
 async def _whole(http: httpx.AsyncClient, body: dict[str, Any]) -> tuple[object, ...]:
-    answer = await http.post("/v1/chat/completions", json=body | {"return_token_ids": True})
-    found = answer.json()
+    found = await whole(http, _PATH, body | {"return_token_ids": True})
     (choice,) = found["choices"]
     told = Told()
     told.take(found | {"choices": [choice | {"delta": {"content": choice["message"]["content"]}}]})

@@ -10,7 +10,6 @@ few times; then memory is compared with that after the last answer.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import time
 from collections import Counter
@@ -24,6 +23,8 @@ import psutil
 import typer
 from rich.console import Console
 
+from benchmarks.harness.client import connect
+from benchmarks.harness.commands import write_json
 from benchmarks.harness.processes import MIB, Kind, pids_by_kind
 from benchmarks.harness.starting import service
 from deployments.cli.progress import stage_progress
@@ -121,8 +122,7 @@ def main(
             _measure(f"http://127.0.0.1:{port}", process.pid, bodies, kv_cache_tokens, concurrency)
         )
     Console().print_json(data=report)
-    if output is not None:
-        output.write_text(json.dumps(report, indent=2) + "\n")
+    write_json(report, output)
     raise typer.Exit(int(not report["passed"]))
 
 
@@ -142,7 +142,7 @@ def _bodies(answers: int, max_tokens: int, seed: int) -> list[dict[str, Any]]:
 async def _measure(
     url: str, pid: int, bodies: Sequence[dict[str, Any]], num_tokens: int, concurrency: int
 ) -> dict[str, Any]:
-    async with httpx.AsyncClient(base_url=url, timeout=None, trust_env=False) as http:
+    async with connect(url) as http:
         with stage_progress() as tell:
             fill = _fill_bodies(num_tokens)
             await _ask_all(http, fill, concurrency, lambda done: tell("fill", done, len(fill)))

@@ -9,7 +9,6 @@ proxy explains, a recovery beyond its limit, anything left behind.
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +21,7 @@ from benchmarks.chaos.faults import parse_cycle
 from benchmarks.chaos.leftovers import left_of
 from benchmarks.chaos.report import Result, table
 from benchmarks.chaos.run import Plan, Run, disturb
+from benchmarks.harness.commands import write_json
 from benchmarks.harness.machine import commit
 from benchmarks.harness.ports import free_port
 from benchmarks.harness.starting import service
@@ -73,8 +73,7 @@ def main(
     }
     result = run.result(settings, left_of(processes))
     _tell(result)
-    if output is not None:
-        output.write_text(json.dumps(result.record(), indent=2) + "\n")
+    write_json(result.record(), output)
     raise typer.Exit(1 if result.problems else 0)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx
 
 from benchmarks.chaos.answers import Attempt, AttemptError, Failure
-from deployments.api.http.sse import DONE, event_data
+from benchmarks.harness.client import CutOffError, StatusError, connect, events, whole
 
 _RETRYABLE = (429, 503)
 _RETRYABLE_CODES = ("rate_limit_exceeded", "service_unavailable")
@@ -24,57 +23,36 @@ class HttpClient:
 
     async def ask(self, attempt: Attempt) -> None:
         """Fill `attempt`. Raises AttemptError."""
+        path, body = attempt.asked.path, attempt.asked.body()
         try:
             if attempt.asked.way.is_streamed:
-                await self._stream(attempt)
+                async for event in events(self._http, path, body):
+                    _take(attempt, event)
             else:
-                await self._whole(attempt)
+                _take(attempt, await whole(self._http, path, body))
+        except StatusError as error:
+            raise AttemptError(_refused(error.answer)) from error
+        except CutOffError as error:
+            failure = Failure(kind="cut", message=str(error), says_retry=False)
+            raise AttemptError(failure) from error
         except httpx.ConnectError as error:
             raise AttemptError(_broken("refused", error)) from error
         except httpx.HTTPError as error:
             raise AttemptError(_broken("lost", error)) from error
 
-    async def _whole(self, attempt: Attempt) -> None:
-        answer = await self._http.post(attempt.asked.path, json=attempt.asked.body())
-        _check(answer)
-        _take(attempt, answer.json())
-
-    async def _stream(self, attempt: Attempt) -> None:
-        asked = attempt.asked
-        async with self._http.stream("POST", asked.path, json=asked.body()) as answer:
-            if answer.status_code != 200:
-                await answer.aread()
-            _check(answer)
-            async for line in answer.aiter_lines():
-                data = event_data(line)
-                if data == DONE:
-                    return
-                if data is not None:
-                    _take(attempt, json.loads(data))
-        message = "the stream ended without [DONE]"
-        raise AttemptError(Failure(kind="cut", message=message, says_retry=False))
-
 
 @contextlib.asynccontextmanager
 async def http_client(port: int) -> AsyncIterator[HttpClient]:
-    limits = httpx.Limits(max_connections=None)
-    url = f"http://127.0.0.1:{port}"
-    async with httpx.AsyncClient(
-        base_url=url, timeout=None, limits=limits, trust_env=False
-    ) as http:
+    async with connect(f"http://127.0.0.1:{port}") as http:
         yield HttpClient(http)
 
 
-def _check(answer: httpx.Response) -> None:
-    if answer.status_code == 200:
-        return
+def _refused(answer: httpx.Response) -> Failure:
     status = answer.status_code
-    raise AttemptError(
-        Failure(
-            kind=f"HTTP {status}",
-            message=answer.text[:300],
-            says_retry=status in _RETRYABLE and "retry-after" in answer.headers,
-        )
+    return Failure(
+        kind=f"HTTP {status}",
+        message=answer.text[:300],
+        says_retry=status in _RETRYABLE and "retry-after" in answer.headers,
     )
 
 

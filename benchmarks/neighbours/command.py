@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ import psutil
 import typer
 from rich.console import Console
 
+from benchmarks.harness.commands import write_json
 from benchmarks.harness.machine import commit, cpu_name
 from benchmarks.harness.starting import service
 from benchmarks.neighbours.gaps import Trial, trial
@@ -69,8 +69,7 @@ def neighbours(
         trials = asyncio.run(measure(server, names, turns, crowds, report))
     Console().print(table(trials))
     broken = broken_promises(trials)
-    if output is not None:
-        output.write_text(json.dumps(_told(config, trials, broken), indent=2) + "\n")
+    write_json(_told(config, trials, broken), output)
     for why in broken:
         Console(highlight=False).print(f"EXCEEDED: {why}", style="red", markup=False)
     sys.exit(1 if broken else 0)
