@@ -299,14 +299,14 @@ def event_from_pb(message: pb.TokenEvent) -> tuple[TokenEvent, Failure | None]:
         finish_reason=_FINISH_REASONS_BACK.get(message.finish_reason),
         stats=_stats_from_pb(message) if message.HasField("stats") else None,
         error=failure.message if failure else None,
-        logprobs=_told_logprobs(message, "logprobs"),
-        prompt_logprobs=_told_logprobs(message, "prompt_logprobs"),
+        logprobs=_read_logprobs(message, "logprobs"),
+        prompt_logprobs=_read_logprobs(message, "prompt_logprobs"),
         pinned_fingerprint=message.pinned_fingerprint,
     )
     return event, failure
 
 
-def _told_logprobs(message: pb.TokenEvent, name: str) -> tuple[TokenLogprobs, ...]:
+def _read_logprobs(message: pb.TokenEvent, name: str) -> tuple[TokenLogprobs, ...]:
     """Return the log-probabilities of a field, without reading it if it is unset.
 
     Reading an unset field makes an empty message first, which took 4 us of 6.5 for the usual event.

@@ -59,13 +59,10 @@ _NUM_INTEGERS = 2
 
 
 def kind_of(rows: Sequence[SamplingParams]) -> ChoiceKind:
-    return max((_kind(params) for params in rows), default=ChoiceKind.GREEDY)
-
-
-def _kind(params: SamplingParams) -> ChoiceKind:
-    if params.temperature == 0.0:
+    sampled = [params for params in rows if params.temperature > 0.0]
+    if not sampled:
         return ChoiceKind.GREEDY
-    return ChoiceKind.FILTERED if has_filters(params) else ChoiceKind.SAMPLED
+    return ChoiceKind.FILTERED if all(map(has_filters, sampled)) else ChoiceKind.SAMPLED
 
 
 def pack_facts(rows: Sequence[SamplingParams], min_confidence: float, num_rows: int) -> array[int]:

@@ -46,7 +46,7 @@ _NUM_COLUMNS = 32
 _COLUMN_SIZE = 16
 """Number of columns that are tried, and IDs in a column, before the noise of every ID is
 computed."""
-_COLD = 0.4
+_LOW_TEMPERATURE = 0.4
 """Temperature below which few candidates often decide even a row without filters."""
 
 
@@ -78,19 +78,18 @@ def _choose_in_attempts(z_NV: Tensor, rows: Sequence[SampleRow]) -> list[int]:
     vocab_size, everyone = z_NV.shape[1], range(len(rows))
     chosen = [UNDECIDED] * len(rows)
     greedy = [i for i in everyone if rows[i].rules.params.temperature == 0.0]
-    drawn = [i for i in everyone if rows[i].rules.params.temperature > 0.0]
-    whole = [i for i in drawn if not has_filters(rows[i].rules.params)]
-    hot = {i for i in whole if rows[i].rules.params.temperature > _COLD}
-    cold_whole = [i for i in whole if i not in hot]
+    sampled = [i for i in everyone if rows[i].rules.params.temperature > 0.0]
+    unfiltered = [i for i in sampled if not has_filters(rows[i].rules.params)]
+    hot = {i for i in unfiltered if rows[i].rules.params.temperature > _LOW_TEMPERATURE}
     first: list[_Attempt] = [
         (greedy, _choose_greatest, 1),
-        ([i for i in drawn if i not in hot], _choose_among, _FEW_CANDIDATES),
+        ([i for i in sampled if i not in hot], _choose_among, _FEW_CANDIDATES),
         (sorted(hot), _choose_by_column, _NUM_COLUMNS),
     ]
     others: list[_Attempt] = [
-        (cold_whole, _choose_by_column, _NUM_COLUMNS),
-        (whole, _choose_by_column, vocab_size),
-        *[(drawn, _choose_among, size) for size in (*_MORE_CANDIDATES, vocab_size)],
+        ([i for i in unfiltered if i not in hot], _choose_by_column, _NUM_COLUMNS),
+        (unfiltered, _choose_by_column, vocab_size),
+        *[(sampled, _choose_among, size) for size in (*_MORE_CANDIDATES, vocab_size)],
     ]
     for step in (first, *([attempt] for attempt in others)):
         _try(step, z_NV, rows, chosen)
