@@ -98,7 +98,7 @@ class PrefixCache(Protocol):
         """Let other slots find the slot's full blocks, which cache `ids`."""
         ...
 
-    def adopt(self, slot: int, ids: array[int], root: str) -> int:
+    def match_prefix(self, slot: int, ids: array[int], root: str) -> int:
         """Reuse published whole blocks of `ids`, which begin like the slot's own IDs.
 
         Return the number of tokens that the slot then caches. Takes no block that feeding them
@@ -106,11 +106,11 @@ class PrefixCache(Protocol):
         """
         ...
 
-    def withdraw(self, slot: int) -> None:
+    def evict(self, slot: int) -> None:
         """Make the slot's blocks unfindable for other slots."""
         ...
 
-    def withdraw_all(self) -> None:
+    def evict_all(self) -> None:
         """Make all blocks unfindable. Slots keep the blocks that they hold."""
         ...
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from specdec_core.errors import OutOfBlocksError
 
 
-class BlockName(NamedTuple):
-    """Complete content of a full block. Names are compared in full, not by hashes of IDs alone."""
+class BlockKey(NamedTuple):
+    """Complete content of a full block. Keys are compared in full, not by hashes of IDs alone."""
 
     parent: int | str
     """Serial of the block before it, or the root at which a sequence begins."""
@@ -19,10 +19,10 @@ class BlockName(NamedTuple):
     """IDs of the block's own tokens."""
 
 
-class NamedBlock(NamedTuple):
+class CachedBlock(NamedTuple):
     block: int
     serial: int
-    """Number that is never used twice. A child's name therefore always means the same content, even
+    """Number that is never used twice. A child's key therefore always means the same content, even
     after its parent was evicted."""
 
 
@@ -33,7 +33,7 @@ class BlockAllocator:
     sequence begins the lowest run without a block in use. So the touched memory stays dense. Blocks
     that were never needed stay unwritten, and the operating system never has to back them.
 
-    A block may have several holders. When the last holder releases a named block, the block stays
+    A block may have several holders. When the last holder releases a cached block, the block stays
     findable. It is then idle and counts as free. A run of idle blocks is taken after all other runs
     are begun, in order of release. If no such run is left, blocks are taken from runs in use.
     """
@@ -42,18 +42,18 @@ class BlockAllocator:
         self.num_blocks = num_blocks
         self._run_length = run_length
         self._num_serials = 0
-        self._num_holders: dict[int, int] = {}
-        self._found: dict[BlockName, NamedBlock] = {}
-        self._names: dict[int, BlockName] = {}
+        self._ref_counts: dict[int, int] = {}
+        self._by_key: dict[BlockKey, CachedBlock] = {}
+        self._keys: dict[int, BlockKey] = {}
         self._all = [
             (1 << min(run_length, num_blocks - first)) - 1
             for first in range(0, num_blocks, run_length)
         ]
         """For each run, a bit for each of its blocks."""
         self._idle = [0] * len(self._all)
-        """For each run, the blocks that have a name and no holder."""
+        """For each run, the blocks that have a key and no holder."""
         self._vacant = self._all.copy()
-        """For each run, the blocks that have neither a name nor a holder."""
+        """For each run, the blocks that have neither a key nor a holder."""
         self._num_begun = 0
         """Number of runs that were ever begun. They are the first ones."""
         self._vacant_runs: list[int] = []
@@ -67,11 +67,12 @@ class BlockAllocator:
 
     @property
     def num_free(self) -> int:
-        return self.num_blocks - len(self._num_holders)
+        return self.num_blocks - len(self._ref_counts)
 
     @property
-    def num_ever_taken(self) -> int:
-        """Number of the first blocks that were ever taken, in whole runs. The others never were."""
+    def num_ever_allocated(self) -> int:
+        """Number of the first blocks that were ever allocated, in whole runs. The others never
+        were."""
         return min(self._num_begun * self._run_length, self.num_blocks)
 
     def require(self, count: int) -> None:
@@ -81,74 +82,75 @@ class BlockAllocator:
                 f"{count} KV blocks are needed, {self.num_free} of {self.num_blocks} are free"
             )
 
-    def take(self, count: int, behind: int | None = None) -> list[int]:
-        """Return `count` free blocks for a sequence whose last block is `behind`. Raises
-        OutOfBlocksError and then takes none."""
+    def allocate(self, count: int, after: int | None = None) -> list[int]:
+        """Return `count` free blocks for a sequence whose last block is `after`. Raises
+        OutOfBlocksError and then allocates none."""
         self.require(count)
         blocks: list[int] = []
+        last = after
         for _ in range(count):
-            behind = self._next(behind)
-            self._num_holders[behind] = 1
-            self._flip(behind, self._vacant)
-            blocks.append(behind)
+            last = self._next(last)
+            self._ref_counts[last] = 1
+            self._flip(last, self._vacant)
+            blocks.append(last)
         return blocks
 
-    def give_back(self, blocks: Iterable[int]) -> None:
+    def free(self, blocks: Iterable[int]) -> None:
         """Remove one holder from each block. Pass a sequence's last blocks first. A block cannot be
-        found after its parent is gone, so it must be taken before its parent."""
+        found after its parent is gone, so it must be evicted before its parent."""
         for block in blocks:
-            num_holders = self._num_holders.pop(block) - 1
-            if num_holders:
-                self._num_holders[block] = num_holders
+            ref_count = self._ref_counts.pop(block) - 1
+            if ref_count:
+                self._ref_counts[block] = ref_count
             else:
-                self._flip(block, self._idle if block in self._names else self._vacant)
+                self._flip(block, self._idle if block in self._keys else self._vacant)
 
-    def hold(self, block: int) -> None:
+    def incref(self, block: int) -> None:
         """Add one holder to a block that was found."""
-        num_holders = self._num_holders.get(block, 0)
-        self._num_holders[block] = num_holders + 1
-        if not num_holders:
+        ref_count = self._ref_counts.get(block, 0)
+        self._ref_counts[block] = ref_count + 1
+        if not ref_count:
             self._flip(block, self._idle)
 
     def is_shared(self, block: int) -> bool:
-        return self._num_holders[block] > 1
+        return self._ref_counts[block] > 1
 
-    def find(self, name: BlockName) -> NamedBlock | None:
-        return self._found.get(name)
+    def find(self, key: BlockKey) -> CachedBlock | None:
+        return self._by_key.get(key)
 
-    def name(self, block: int, name: BlockName) -> NamedBlock:
-        """Make a full block findable. If another block has the name already, that block replaces
+    def register(self, block: int, key: BlockKey) -> CachedBlock:
+        """Make a full block findable. If another block has the key already, that block replaces
         it."""
-        found = self._found.get(name)
+        found = self._by_key.get(key)
         if found is None:
             self._num_serials += 1
-            self._names[block] = name
-            self._found[name] = found = NamedBlock(block, self._num_serials)
+            self._keys[block] = key
+            self._by_key[key] = found = CachedBlock(block, self._num_serials)
         elif found.block != block:
-            self.hold(found.block)
-            self.give_back([block])
+            self.incref(found.block)
+            self.free([block])
         return found
 
-    def unname(self, block: int) -> None:
-        """Make the block unfindable. Does nothing for a block without a name."""
-        name = self._names.pop(block, None)
-        if name is None:
+    def evict(self, block: int) -> None:
+        """Make the block unfindable. Does nothing for a block without a key."""
+        key = self._keys.pop(block, None)
+        if key is None:
             return
-        del self._found[name]
-        if block not in self._num_holders:
+        del self._by_key[key]
+        if block not in self._ref_counts:
             self._flip(block, self._idle, self._vacant)
 
-    def unname_all(self) -> None:
-        for block in list(self._names):
-            self.unname(block)
+    def evict_all(self) -> None:
+        for block in list(self._keys):
+            self.evict(block)
 
-    def _next(self, behind: int | None) -> int:
-        """Return a free block without a name."""
-        if behind is not None:
-            run, place = divmod(behind, self._run_length)
-            further = self._vacant[run] >> place
+    def _next(self, after: int | None) -> int:
+        """Return a free block without a key."""
+        if after is not None:
+            run, offset = divmod(after, self._run_length)
+            further = self._vacant[run] >> offset
             if further:
-                return behind + _lowest(further)
+                return after + _lowest(further)
         run = self._run_to_begin()
         return run * self._run_length + _lowest(self._vacant[run])
 
@@ -160,23 +162,23 @@ class BlockAllocator:
             self._num_begun += 1
             return self._num_begun - 1
         if self._idle_runs:
-            self._evict(next(iter(self._idle_runs)))
+            self._evict_run(next(iter(self._idle_runs)))
             return self._vacant_runs.pop()
         if not self._runs_with_vacant:
-            self._evict(next(iter(self._runs_with_idle)))
+            self._evict_run(next(iter(self._runs_with_idle)))
         return next(iter(self._runs_with_vacant))
 
-    def _evict(self, run: int) -> None:
-        """Remove the names of a run's idle blocks."""
+    def _evict_run(self, run: int) -> None:
+        """Make the idle blocks of a run unfindable."""
         while idle := self._idle[run]:
-            self.unname(run * self._run_length + _lowest(idle))
+            self.evict(run * self._run_length + _lowest(idle))
 
     def _flip(self, block: int, *kinds: list[int]) -> None:
         """Add a block to each of `_vacant` or `_idle`, or remove it. Its run moves to the end of
         the runs in the same state."""
-        run, place = divmod(block, self._run_length)
+        run, offset = divmod(block, self._run_length)
         for bits in kinds:
-            bits[run] ^= 1 << place
+            bits[run] ^= 1 << offset
         self._sort(run)
 
     def _sort(self, run: int) -> None:
@@ -195,5 +197,5 @@ class BlockAllocator:
 
 
 def _lowest(bits: int) -> int:
-    """Return the place of the lowest bit that is set."""
+    """Return the position of the lowest bit that is set."""
     return (bits & -bits).bit_length() - 1

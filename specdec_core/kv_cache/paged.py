@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.host_copies import on_device
-from specdec_core.kv_cache.block_allocator import BlockAllocator, BlockName, NamedBlock
+from specdec_core.kv_cache.block_allocator import BlockAllocator, BlockKey, CachedBlock
 from specdec_core.kv_cache.prefault import PagePrefault, Touch
 from specdec_core.kv_cache.spec import FullAttentionSpec
 
@@ -54,7 +54,7 @@ class _Slot:
     of the time."""
     length: int = 0
     serials: list[int] = field(default_factory=list)
-    """Serials of the blocks' names. The first len(serials) blocks are full and have a name."""
+    """Serials of the cached blocks. The first len(serials) blocks are full and have a key."""
 
 
 class PagedKV:
@@ -137,7 +137,7 @@ class PagedKV:
         return slot
 
     def free(self, slot: int) -> None:
-        self._allocator.give_back(reversed(self._slots.pop(slot).blocks))
+        self._allocator.free(reversed(self._slots.pop(slot).blocks))
 
     def cached_len(self, slot: int) -> int:
         return self._slots[slot].length
@@ -158,12 +158,12 @@ class PagedKV:
             state.length += count
             if num_new:  # every sixteenth round of a row
                 last = state.blocks[-1] if state.blocks else None
-                blocks = self._allocator.take(num_new, last)
+                blocks = self._allocator.allocate(num_new, last)
                 state.blocks.extend(blocks)
                 taken += blocks
         self._clear(taken)
         if taken and self._ahead is not None:
-            self._ahead.reach(self._allocator.num_ever_taken)
+            self._ahead.reach(self._allocator.num_ever_allocated)
 
     def rollback(self, slot: int, length: int) -> None:
         """Forget every place at or after `length`; a no-op when fewer are cached.
@@ -177,10 +177,10 @@ class PagedKV:
             return
         num_full, num_begun = divmod(length, self.block_size)
         if num_begun and num_full < len(state.serials):
-            self._make_private(state, num_full, num_begun)
+            self._copy_on_write(state, num_full, num_begun)
         state.length = length
         num_kept = self.spec.blocks_for(length)
-        self._allocator.give_back(reversed(state.blocks[num_kept:]))
+        self._allocator.free(reversed(state.blocks[num_kept:]))
         del state.blocks[num_kept:]
         del state.serials[num_full:]
 
@@ -189,11 +189,11 @@ class PagedKV:
         state = self._slots[slot]
         assert len(ids) <= state.length
         for index in range(len(state.serials), len(ids) // self.block_size):
-            name = BlockName(state.serials[-1] if index else root, self._ids_of(index, ids))
-            state.blocks[index], serial = self._allocator.name(state.blocks[index], name)
+            key = BlockKey(state.serials[-1] if index else root, self._ids_of(index, ids))
+            state.blocks[index], serial = self._allocator.register(state.blocks[index], key)
             state.serials.append(serial)
 
-    def adopt(self, slot: int, ids: array[int], root: str = "") -> int:
+    def match_prefix(self, slot: int, ids: array[int], root: str = "") -> int:
         """Let the slot share the published blocks of `ids`, which begin like its own IDs.
 
         Only whole blocks are shared, after the slot's own full ones. Return the number of cached
@@ -205,26 +205,26 @@ class PagedKV:
             return state.length
         found = list(self._find(state, ids, root))
         if found:
-            for named in found:
-                self._allocator.hold(named.block)
-            self._allocator.give_back(state.blocks[num_full:])
-            state.blocks[num_full:] = array("i", [named.block for named in found])
-            state.serials += [named.serial for named in found]
+            for cached in found:
+                self._allocator.incref(cached.block)
+            self._allocator.free(state.blocks[num_full:])
+            state.blocks[num_full:] = array("i", [cached.block for cached in found])
+            state.serials += [cached.serial for cached in found]
             state.length = len(state.blocks) * self.block_size
         return state.length
 
-    def withdraw(self, slot: int) -> None:
+    def evict(self, slot: int) -> None:
         """Make the slot's blocks unfindable for other slots."""
         for block in self._slots[slot].blocks:
-            self._allocator.unname(block)
+            self._allocator.evict(block)
 
-    def withdraw_all(self) -> None:
-        self._allocator.unname_all()
+    def evict_all(self) -> None:
+        self._allocator.evict_all()
 
-    def _find(self, state: _Slot, ids: array[int], root: str) -> Iterator[NamedBlock]:
+    def _find(self, state: _Slot, ids: array[int], root: str) -> Iterator[CachedBlock]:
         parent: int | str = state.serials[-1] if state.serials else root
         for index in range(len(state.serials), len(ids) // self.block_size):
-            found = self._allocator.find(BlockName(parent, self._ids_of(index, ids)))
+            found = self._allocator.find(BlockKey(parent, self._ids_of(index, ids)))
             if found is None:
                 return
             yield found
@@ -233,18 +233,18 @@ class PagedKV:
     def _ids_of(self, index: int, ids: array[int]) -> bytes:
         return ids[index * self.block_size : (index + 1) * self.block_size].tobytes()
 
-    def _make_private(self, state: _Slot, index: int, num_places: int) -> None:
+    def _copy_on_write(self, state: _Slot, index: int, num_places: int) -> None:
         """Prepare the slot to write after the first places of a block that other slots hold or may
         find."""
         block = state.blocks[index]
         if not self._allocator.is_shared(block):
-            self._allocator.unname(block)
+            self._allocator.evict(block)
             return
-        (own,) = self._allocator.take(1, state.blocks[index - 1] if index else None)
+        (own,) = self._allocator.allocate(1, state.blocks[index - 1] if index else None)
         self._clear((own,))
         kept = self._pool_L2NBHD[:, :, block, :num_places]
         self._pool_L2NBHD[:, :, own, :num_places].copy_(kept)
-        self._allocator.give_back((block,))
+        self._allocator.free((block,))
         state.blocks[index] = own
 
     def _missing_blocks(self, slot: int, count: int) -> int:

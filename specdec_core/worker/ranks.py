@@ -31,7 +31,7 @@ from specdec_core.step_times import StepTime
 _NO_LIMIT = timedelta(days=365)
 """Followers wait for the next pass. A lost connection ends the wait."""
 _SLOT_CHANGES = ("allocate", "free", "rollback")
-_PREFIX_CHANGES = ("publish", "adopt", "withdraw", "withdraw_all")
+_PREFIX_CHANGES = ("publish", "match_prefix", "evict", "evict_all")
 
 Change = tuple[str, Sequence[Any], int | None]
 """Name of a method that changes the cache, its arguments, and what it returned on rank 0."""
@@ -192,14 +192,14 @@ class LeadingModel:
     def publish(self, slot: int, ids: array[int], root: str) -> None:
         self._change("publish", slot, ids, root)
 
-    def adopt(self, slot: int, ids: array[int], root: str) -> int:
-        return int(self._change("adopt", slot, ids, root))
+    def match_prefix(self, slot: int, ids: array[int], root: str) -> int:
+        return int(self._change("match_prefix", slot, ids, root))
 
-    def withdraw(self, slot: int) -> None:
-        self._change("withdraw", slot)
+    def evict(self, slot: int) -> None:
+        self._change("evict", slot)
 
-    def withdraw_all(self) -> None:
-        self._change("withdraw_all")
+    def evict_all(self) -> None:
+        self._change("evict_all")
 
     def cached_len(self, slot: int) -> int:
         return self._model.cached_len(slot)

@@ -76,7 +76,7 @@ class Replica:
         self._blocks_for = model.kv_cache_spec.blocks_for
         self._cache = model.prefix_cache
         if self._cache is not None:
-            self._cache.withdraw_all()  # a replica starts empty, even if another one used the model
+            self._cache.evict_all()  # a replica starts empty, even if another one used the model
         self._role = role
         self._grammars = grammars
         self._sequences: dict[int, _CachedSequence] = {}
@@ -220,7 +220,7 @@ class Replica:
 
     def _turn(self, row: LeaseRow, cached: _CachedSequence) -> RoundInput:
         if self._cache is not None:
-            self._adopt(row, cached)
+            self._match_prefix(row, cached)
             self._count(row, cached)
         fed, rules = row.fed_behind(len(cached.ids)), cached.rules
         history = (*cached.ids, *fed) if rules.needs_history else ()
@@ -228,7 +228,7 @@ class Replica:
             cached.slot, fed, row.proposal, row.num_choices, rules, history, row.num_scored
         )
 
-    def _adopt(self, row: LeaseRow, cached: _CachedSequence) -> None:
+    def _match_prefix(self, row: LeaseRow, cached: _CachedSequence) -> None:
         """Reuse whole blocks that other sequences cached for the row's new IDs.
 
         A row that samples still feeds its last token, because cached blocks hold no logits. A row
@@ -242,8 +242,8 @@ class Replica:
         if end // size == len(cached.ids) // size:
             return
         ids = cached.ids + array("i", row.new_ids[: end - row.base_len])
-        adopted = self._cache.adopt(cached.slot, ids, cached.rules.cache_salt)
-        cached.extend(ids[len(cached.ids) : adopted])
+        cached_len = self._cache.match_prefix(cached.slot, ids, cached.rules.cache_salt)
+        cached.extend(ids[len(cached.ids) : cached_len])
 
     def _count(self, row: LeaseRow, cached: _CachedSequence) -> None:
         """Count the prompt tokens of the row, and those found in the prefix cache."""
@@ -299,7 +299,7 @@ class Replica:
         if why is None and bans_every_id(cached.rules, history, self._model.vocab_size):
             why = _NO_ID_LEFT
         if self._cache is not None and why is None:
-            self._cache.withdraw(cached.slot)  # a NaN would fail all with this prefix
+            self._cache.evict(cached.slot)  # a NaN would fail all with this prefix
         self.free([row.sequence_id])
         if why is not None:
             return _failure(row, why, RowStatus.INVALID)

@@ -51,11 +51,11 @@ class World:
     def publish(self, slot: int) -> None:
         self.kv.publish(slot, array("i", self.ids[slot]), self.roots[slot])
 
-    def adopt(self, slot: int, ids: Sequence[int]) -> int:
+    def match_prefix(self, slot: int, ids: Sequence[int]) -> int:
         """How many of `ids`, which go on behind the slot's own, were found."""
         before = len(self.ids[slot])
         wanted = [*self.ids[slot], *ids]
-        length = self.kv.adopt(slot, array("i", wanted), self.roots[slot])
+        length = self.kv.match_prefix(slot, array("i", wanted), self.roots[slot])
         self.ids[slot] = wanted[:length]
         self.check()
         return length - before
@@ -92,7 +92,7 @@ class World:
 def test_a_second_slot_shares_the_full_blocks_of_an_equal_beginning() -> None:
     world = World()
     first, second = world.cached((*A, *B, 9)), world.begin()
-    assert world.adopt(second, (*A, *B, *C)) == 8
+    assert world.match_prefix(second, (*A, *B, *C)) == 8
     assert world.kv.block_table(second) == world.kv.block_table(first)[:2]
     assert world.kv.num_free_blocks == 97
 
@@ -101,7 +101,7 @@ def test_what_nobody_holds_any_more_is_found_and_counts_as_free() -> None:
     world = World()
     world.free(world.cached((*A, *B)))
     assert world.kv.num_free_blocks == 100
-    assert world.adopt(world.begin(), (*A, *B)) == 8
+    assert world.match_prefix(world.begin(), (*A, *B)) == 8
     assert world.kv.num_free_blocks == 98
 
 
@@ -109,24 +109,24 @@ def test_only_what_was_published_is_found() -> None:
     world = World()
     slot = world.begin()
     world.feed(slot, (*A, *B))
-    assert world.adopt(world.begin(), (*A, *B)) == 0
+    assert world.match_prefix(world.begin(), (*A, *B)) == 0
     world.kv.publish(slot, array("i", (*A, 5, 6, 7)))
-    assert world.adopt(world.begin(), (*A, *B)) == 4
+    assert world.match_prefix(world.begin(), (*A, *B)) == 4
 
 
 def test_equal_ids_behind_another_beginning_are_another_block() -> None:
     world = World()
     world.cached((*A, *C))
     world.cached(B)
-    assert world.adopt(world.begin(), (*B, *C)) == 4
+    assert world.match_prefix(world.begin(), (*B, *C)) == 4
 
 
 def test_other_roots_share_nothing() -> None:
     world = World()
     world.cached((*A, *B), root="one")
-    assert world.adopt(world.begin(root="two"), (*A, *B)) == 0
-    assert world.adopt(world.begin(), (*A, *B)) == 0
-    assert world.adopt(world.begin(root="one"), (*A, *B)) == 8
+    assert world.match_prefix(world.begin(root="two"), (*A, *B)) == 0
+    assert world.match_prefix(world.begin(), (*A, *B)) == 0
+    assert world.match_prefix(world.begin(root="one"), (*A, *B)) == 8
 
 
 def test_adoption_goes_on_behind_what_a_slot_has() -> None:
@@ -134,10 +134,10 @@ def test_adoption_goes_on_behind_what_a_slot_has() -> None:
     world = World()
     world.cached((*A, *B, *C))
     slot = world.begin()
-    assert world.adopt(slot, (*A, 5, 6)) == 4
+    assert world.match_prefix(slot, (*A, 5, 6)) == 4
     world.feed(slot, (5, 6))
-    assert world.adopt(slot, (7,)) == 0
-    assert world.adopt(slot, (7, 8, *C)) == 6
+    assert world.match_prefix(slot, (7,)) == 0
+    assert world.match_prefix(slot, (7, 8, *C)) == 6
     assert len(world.kv.block_table(slot)) == 3
 
 
@@ -147,9 +147,9 @@ def test_a_slot_with_full_blocks_that_it_keeps_to_itself_adopts_nothing() -> Non
     world.cached((*A, *B))
     slot = world.begin()
     world.feed(slot, A)
-    assert world.adopt(slot, B) == 0
+    assert world.match_prefix(slot, B) == 0
     world.publish(slot)
-    assert world.adopt(slot, B) == 4
+    assert world.match_prefix(slot, B) == 4
 
 
 def test_two_slots_that_computed_the_same_keep_one_block() -> None:
@@ -170,12 +170,12 @@ def test_a_write_behind_a_rollback_spares_those_who_share_the_block() -> None:
     world = World()
     first = world.cached((*A, *B))
     second = world.begin()
-    world.adopt(second, (*A, *B))
+    world.match_prefix(second, (*A, *B))
     world.rollback(second, 6)
     world.feed(second, (31, 32))
     world.check()
     world.publish(second)
-    assert world.adopt(world.begin(), (*A, 5, 6, 31, 32)) == 8
+    assert world.match_prefix(world.begin(), (*A, 5, 6, 31, 32)) == 8
     world.rollback(first, 5)
     world.feed(first, (41,))
     world.check()
@@ -186,14 +186,14 @@ def test_a_block_that_is_written_again_is_not_found_by_its_old_ids() -> None:
     slot = world.cached((*A, *B))
     world.rollback(slot, 5)
     world.feed(slot, (31, 32, 33))
-    assert world.adopt(world.begin(), (*A, *B)) == 4
+    assert world.match_prefix(world.begin(), (*A, *B)) == 4
 
 
 def test_a_copy_that_has_no_room_changes_nothing() -> None:
     world = World(num_blocks=2)
     world.cached((*A, *B))
     slot = world.begin()
-    world.adopt(slot, (*A, *B))
+    world.match_prefix(slot, (*A, *B))
     with pytest.raises(OutOfBlocksError):
         world.rollback(slot, 6)
     world.check()
@@ -207,21 +207,21 @@ def test_unnamed_blocks_go_first_then_the_ends_of_what_was_let_go_first() -> Non
     world.feed(slot, range(20, 33))
     for wanted, found in (((*A, *B), 4), (C, 4)):
         probe = world.begin()
-        assert world.adopt(probe, wanted) == found
+        assert world.match_prefix(probe, wanted) == found
         world.free(probe)
     world.feed(slot, range(33, 40))
-    assert world.adopt(world.begin(), A) == 0
+    assert world.match_prefix(world.begin(), A) == 0
 
 
 def test_what_a_failed_slot_holds_is_not_found() -> None:
     world = World()
     other = world.cached(A)
     slot = world.begin()
-    world.adopt(slot, A)
+    world.match_prefix(slot, A)
     world.feed(slot, B)
     world.publish(slot)
-    world.kv.withdraw(slot)
-    assert world.adopt(world.begin(), (*A, *B)) == 0
+    world.kv.evict(slot)
+    assert world.match_prefix(world.begin(), (*A, *B)) == 0
     world.free(slot)
     world.free(other)
     assert world.kv.num_free_blocks == 100
@@ -241,7 +241,7 @@ def test_a_copy_takes_only_the_places_that_are_kept() -> None:
     world = World()
     world.cached(A)
     slot = world.begin()
-    world.adopt(slot, A)
+    world.match_prefix(slot, A)
     for pool in world.pools():
         pool[world.places(slot)[1:]] = float("nan")
     world.rollback(slot, 1)
@@ -253,7 +253,7 @@ def test_a_copy_lies_in_the_run_of_the_block_before_it() -> None:
     world = World(run_length=8)
     world.cached((*A, *B))
     slot = world.begin()
-    world.adopt(slot, (*A, *B))
+    world.match_prefix(slot, (*A, *B))
     world.rollback(slot, 6)
     assert list(world.kv.block_table(slot)) == [0, 2]
 
@@ -269,12 +269,12 @@ def test_random_use_reads_right_and_never_needs_more_than_without_sharing(
     rng = random.Random(seed)
     world = World(num_blocks, run_length)
     beginnings = [[rng.randrange(3) for _ in range(24)] for _ in range(3)]
-    num_adopted = 0
+    num_matched = 0
     for _ in range(1500):
-        num_adopted += random_step(world, rng, beginnings)
+        num_matched += random_step(world, rng, beginnings)
         world.check()
         assert world.kv.num_free_blocks >= room(world)
-    assert num_adopted > (50 if run_length == 1 else 30)
+    assert num_matched > (50 if run_length == 1 else 30)
     for slot in list(world.ids):
         world.free(slot)
     assert world.kv.num_free_blocks == num_blocks
@@ -286,7 +286,7 @@ def room(world: World) -> int:
 
 
 def random_step(world: World, rng: random.Random, beginnings: list[list[int]]) -> int:
-    """One thing that a replica may do; returns how many tokens were adopted."""
+    """One thing that a replica may do; returns how many tokens were matched."""
     if not world.ids or rng.random() < 0.1:
         world.begin(root=rng.choice(["", "", "salt"]))
     slot = rng.choice(list(world.ids))
@@ -296,7 +296,7 @@ def random_step(world: World, rng: random.Random, beginnings: list[list[int]]) -
     elif action < 0.2:
         world.rollback(slot, rng.randint(0, len(ids)))
     elif action < 0.21:
-        world.kv.withdraw(slot)
+        world.kv.evict(slot)
     elif action < 0.5:
         some = ids[: rng.randint(0, 40)]
         world.kv.publish(slot, array("i", some), world.roots[slot])
@@ -305,7 +305,7 @@ def random_step(world: World, rng: random.Random, beginnings: list[list[int]]) -
         going_on = rng.choice(matching)[len(ids) :] if matching else [rng.randrange(3)] * 5
         new_ids = going_on[: rng.randint(0, 12)]
         if -(-(len(ids) + len(new_ids)) // SIZE) - -(-len(ids) // SIZE) <= room(world):
-            adopted = world.adopt(slot, new_ids)
-            world.feed(slot, new_ids[adopted:])
-            return adopted
+            matched = world.match_prefix(slot, new_ids)
+            world.feed(slot, new_ids[matched:])
+            return matched
     return 0

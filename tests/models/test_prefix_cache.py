@@ -86,27 +86,27 @@ def test_adopted_keys_and_values_are_the_bits_of_computing_them_alone(
 ) -> None:
     """They came from chunks, proposals and prefills in company; alone it is token by token."""
     requests = requests_that_begin_alike(8)
-    num_adopted = 0
+    num_matched = 0
     known: dict[tuple[int, ...], Tensor] = {}
     kv = exact.prefix_cache
     assert kv is not None
-    adopt = kv.adopt
+    match_prefix = kv.match_prefix
 
     def compare(slot, ids, root):  # type: ignore[no-untyped-def]
-        nonlocal num_adopted
+        nonlocal num_matched
         before = kv.cached_len(slot)
-        length = adopt(slot, ids, root)
-        num_adopted += length - before
+        length = match_prefix(slot, ids, root)
+        num_matched += length - before
         beginning = tuple(ids[:length])
         if beginning not in known:
             known[beginning] = numbers_alone(exact, beginning)
         assert torch.equal(numbers_of(exact, slot), known[beginning])
         return length
 
-    monkeypatch.setattr(kv, "adopt", compare)
+    monkeypatch.setattr(kv, "match_prefix", compare)
     config = PoolConfig(max_group_size=3, window=6, prefill_chunk=24)
     outputs(Engine(exact, config=config), requests)
-    assert num_adopted > 200
+    assert num_matched > 200
 
 
 def test_the_bits_of_a_copy_are_those_of_the_shared_block(exact: ModelRunner) -> None:
@@ -116,7 +116,7 @@ def test_the_bits_of_a_copy_are_those_of_the_shared_block(exact: ModelRunner) ->
     first, second = exact.allocate(), exact.allocate()
     exact.score([Feed(first, ids, 0)])
     kv.publish(first, array("i", ids))
-    assert kv.adopt(second, array("i", ids)) == 32
+    assert kv.match_prefix(second, array("i", ids)) == 32
     exact.rollback(second, 20)
     rewritten = exact.score([Feed(second, [1, 2], 2)])
     alone = exact.allocate()

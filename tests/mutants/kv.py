@@ -23,7 +23,7 @@ MUTANTS = (
     Mutant(
         name="block-handed-out-twice",
         path=_BLOCKS,
-        old="            self._flip(behind, self._vacant)\n",
+        old="            self._flip(last, self._vacant)\n",
         new="",
         breaks="two sequences write their keys into one block",
         killed_by=(_BLOCKS_TESTS + "test_random_use_never_hands_a_block_out_twice",),
@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         name="rolled-back-blocks-not-given-back",
         path=_PAGED,
-        old="        self._allocator.give_back(reversed(state.blocks[num_kept:]))\n",
+        old="        self._allocator.free(reversed(state.blocks[num_kept:]))\n",
         new="",
         breaks="every rejection leaks blocks",
         killed_by=(

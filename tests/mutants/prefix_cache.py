@@ -21,7 +21,7 @@ MUTANTS = (
     Mutant(
         name="rewritten-block-keeps-its-name",
         path=_PAGED,
-        old="            self._allocator.unname(block)\n            return\n",
+        old="            self._allocator.evict(block)\n            return\n",
         new="            return\n",
         breaks="a prompt finds a block whose end was written again with other ids",
         killed_by=(_KV_TESTS + "test_a_block_that_is_written_again_is_not_found_by_its_old_ids",),
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         name="begun-block-lost-at-adoption",
         path=_PAGED,
-        old="            self._allocator.give_back(state.blocks[num_full:])\n",
+        old="            self._allocator.free(state.blocks[num_full:])\n",
         new="",
         breaks="chunks that end inside of a block leak it",
         killed_by=(_KV_TESTS + "test_adoption_goes_on_behind_what_a_slot_has",),
@@ -46,15 +46,15 @@ MUTANTS = (
     Mutant(
         name="second-copy-leaks",
         path=_BLOCKS,
-        old="            self.hold(found.block)\n            self.give_back([block])\n",
-        new="            self.hold(found.block)\n",
+        old="            self.incref(found.block)\n            self.free([block])\n",
+        new="            self.incref(found.block)\n",
         breaks="requests that begin alike at one time leak a block for every one they share",
         killed_by=(_KV_TESTS + "test_two_slots_that_computed_the_same_keep_one_block",),
     ),
     Mutant(
         name="evicted-block-still-found",
         path=_BLOCKS,
-        old="        del self._found[name]\n",
+        old="        del self._by_key[key]\n",
         new="",
         breaks="a prompt finds a block that holds another request's keys by now",
         killed_by=(_EVICTION,),
@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         name="failed-row-stays-findable",
         path=_REPLICA,
-        old="            self._cache.withdraw(cached.slot)",
+        old="            self._cache.evict(cached.slot)",
         new="            self._cache.publish(cached.slot, cached.ids, cached.rules.cache_salt)",
         breaks="a system prompt that met a NaN once fails every request until a restart",
         killed_by=(_REPLICA_TESTS + "test_what_a_failed_row_computed_is_not_found",),
@@ -96,8 +96,8 @@ MUTANTS = (
     Mutant(
         name="replica-finds-what-another-left",
         path=_REPLICA,
-        old="            self._cache.withdraw_all()",
-        new="            self._cache.withdraw(model.allocate())",
+        old="            self._cache.evict_all()",
+        new="            self._cache.evict(model.allocate())",
         breaks="a benchmark's second run over a model finds the prompts of its first",
         killed_by=(_REPLICA_TESTS + "test_a_replica_starts_with_nothing_whoever_used_its_model",),
     ),
