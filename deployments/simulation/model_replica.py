@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from deployments.simulation.tokens import guess, next_token, salt_of
 from specdec_core.messages import (
     EMPTY_HASH,
+    TARGET,
     GroupLease,
     GroupResult,
     LeaseRow,
@@ -45,7 +46,6 @@ class Slot:
         return len(self.hashes) - 1
 
 
-_TARGET = Role.TARGET
 _SHARES = 1000
 
 
@@ -103,7 +103,7 @@ class ModelReplica:
     def execute(self, lease: GroupLease, seconds: float) -> GroupResult:
         refusals = [self._truncate(row, lease.lease_id) for row in lease.rows]
         num_free = self.num_free_blocks
-        is_target = self.info.role is _TARGET
+        is_target = self.info.role is TARGET
         for place, row in enumerate(lease.rows):
             if refusals[place] is None:
                 needed = self._num_new_blocks(row, is_target)
@@ -148,7 +148,7 @@ class ModelReplica:
     def _is_left_out(self, lease_id: int, sequence_id: int) -> bool:
         """Return True if the row is not ready. This is a hash, not a draw, so that the world's
         other draws stay as they are."""
-        if self.info.role is not _TARGET or not self._not_ready:
+        if self.info.role is not TARGET or not self._not_ready:
             return False
         (mixed,) = hashes_behind(EMPTY_HASH + lease_id, (sequence_id,))
         return mixed % _SHARES < self._not_ready * _SHARES

@@ -6,7 +6,7 @@ Rows that wait for a draft without time go to their target without a proposal.
 from __future__ import annotations
 
 from specdec_core.config import PoolConfig
-from specdec_core.messages import GroupLease, Role
+from specdec_core.messages import DRAFT, TARGET, GroupLease, Role
 from specdec_core.scheduler.admission import AdmissionQueue
 from specdec_core.scheduler.batch_rules import NEXT_EVENT, ReplicaLoad
 from specdec_core.scheduler.commands import Outbox
@@ -72,7 +72,6 @@ class DraftFallback:
         return chosen
 
 
-_DRAFT, _TARGET = Role.DRAFT, Role.TARGET  # to name a member takes as long as a call
 _ALONE = 2
 """Chunks per pass for a prompt whose sequence is the only one on its target. No other sequence
 waits for the pass, and a pass of more IDs takes less time per ID."""
@@ -164,7 +163,7 @@ class BatchBuilder:
     ) -> list[ScheduledRow]:
         """Return the chosen rows that get KV blocks, in order of rank, some of them shortened."""
         batch = sorted(chosen, key=rank_of)
-        if replica.role is _TARGET:
+        if replica.role is TARGET:
             batch = self._budget.shorten(batch, replica.info.tile_rows)
         rows = self._reserve_all(replica, batch)
         if batch and not rows and replica.ready_queue.num_ready:
@@ -238,7 +237,7 @@ class BatchBuilder:
             return None
         chunk = self._config.prefill_chunk
         is_free = sequence.target.row is None
-        if is_free and self._proposer.next_role(sequence) is _DRAFT:
+        if is_free and self._proposer.next_role(sequence) is DRAFT:
             wanted = self._proposer.num_draft_tokens(sequence)
             return plan_drafting(sequence, place, min(wanted, room), chunk)
         if self._proposer.needs_side_lease(sequence):
@@ -247,7 +246,7 @@ class BatchBuilder:
 
     def _reserve_all(self, replica: ReplicaState, rows: list[ScheduledRow]) -> list[ScheduledRow]:
         """Reserve blocks for the rows. Return those that got them, some of them shortened."""
-        is_target, reserve = replica.role is _TARGET, replica.reserve
+        is_target, reserve = replica.role is TARGET, replica.reserve
         fitting: list[ScheduledRow] = []
         for row in rows:
             sequence = row.sequence
@@ -277,7 +276,7 @@ class BatchBuilder:
             victim = self._victim(replica, sequence)
             if victim is not None:
                 self._take_room(replica, victim)
-            elif role is _DRAFT:
+            elif role is DRAFT:
                 self._placement.leave(sequence, Role.DRAFT)
             else:
                 break
@@ -309,7 +308,7 @@ class BatchBuilder:
         )
         self._next_lease_id += 1
         is_split = self._max_split_rows is not None
-        self._stats.num_split_groups += is_split and replica.role is _TARGET
+        self._stats.num_split_groups += is_split and replica.role is TARGET
         replica.leases[lease.lease_id] = OpenLease(
             lease, now + lease.ttl_s, self._since, is_split, num_catching_up, is_resuming
         )
@@ -318,7 +317,7 @@ class BatchBuilder:
 
     def _mark_dispatched(self, replica: ReplicaState, rows: list[ScheduledRow]) -> None:
         """Mark the rows as leased out."""
-        lease_id, is_target = self._next_lease_id, replica.role is _TARGET
+        lease_id, is_target = self._next_lease_id, replica.role is TARGET
         mark_in_flight, replica_id = replica.ready_queue.mark_in_flight, replica.replica_id
         for row in rows:
             sequence = row.sequence

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Protocol
 
-from specdec_core.messages import Role
+from specdec_core.messages import TARGET, Role
 from specdec_core.scheduler.prefix_index import PrefixIndex
 from specdec_core.scheduler.rows import ScheduledRow, age_of, rank_of
 from specdec_core.scheduler.sequence import Sequence
@@ -24,7 +24,6 @@ MAX_YIELD_S = 10.0
 """Maximum seconds by which a prompt of any length lets later and shorter ones pass."""
 _SPARE = 64
 """Number of empty arrivals that are tolerated before all of them are removed."""
-_TARGET = Role.TARGET  # to name the member of an enumeration takes as long as a call
 
 
 class RowIndex(Protocol):
@@ -249,7 +248,7 @@ class ReadyQueue:
         target cannot wait, nor can a row that only catches up. The check reads all rows of a draft,
         so use it only while they are fewer than a batch.
         """
-        if self.role is _TARGET or not self._in_flight:
+        if self.role is TARGET or not self._in_flight:
             return bool(self._in_flight)
         rows = list(self)
         if any(row.num_choices == 0 for row in rows):

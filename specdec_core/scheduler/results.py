@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specdec_core.messages import (
+    OK,
     GroupLease,
     GroupResult,
     LeaseRow,
@@ -19,7 +20,6 @@ from specdec_core.scheduler.sequence import KVReservation, Round, Sequence
 from specdec_core.scheduler.stats import SchedulerStats
 from specdec_core.speculation.k_policy import DraftLengthReason, DraftSource, KPolicy
 
-_OK = RowStatus.OK  # to name the member of an enumeration takes as long as a call
 _NO_DRAFT = DraftLengthReason.NO_DRAFT
 
 
@@ -68,7 +68,7 @@ class ResultHandler:
                 sequence.ready_since = now
             changed[sequence_id] = sequence  # ReplicaState.touch
             answer = answers.get(sequence_id) or _no_answer(row)
-            if answer.status is not _OK:
+            if answer.status is not OK:
                 self._not_run(replica, sequence, row, answer)
             elif not is_target:
                 self._drafted(replica, sequence, place, row, answer)

@@ -28,8 +28,6 @@ from specdec_core.scheduler.verification_budget import VerificationBudget
 from specdec_core.speculation.k_policy import DraftLengthReason, KPolicy
 from specdec_core.speculation.policies import make_k_policy
 
-_NOT_READY = RowStatus.NOT_READY  # to name the member of an enumeration takes as long as a call
-
 
 class Scheduler:
     """All live sequences of a cell, and the replicas that run them. It serves one caller at a time.
@@ -186,7 +184,8 @@ class Scheduler:
         """
         if open_.is_resuming:
             return
-        if any([row.status is _NOT_READY for row in result.rows]):
+        not_ready = RowStatus.NOT_READY  # read once, not for every row
+        if any([row.status is not_ready for row in result.rows]):
             return
         self._k_policy.observe(open_.lease, result, seconds)
         if self._replicas.drafts:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from specdec_core.choice_rules import SamplingRules
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.messages import EMPTY_HASH, LeaseRow, Role, hashes_behind
+from specdec_core.messages import DRAFT, EMPTY_HASH, LeaseRow, Role, hashes_behind
 from specdec_core.request import FinishReason, Request, RequestStats
 from specdec_core.speculation.drafter import Drafter, Offer
 from specdec_core.speculation.k_policy import AcceptanceHistory, DraftLengthReason
@@ -24,7 +24,6 @@ request of low priority is finally served before every later one, and none starv
 BACKGROUND_RANK = float("inf")
 """Rank of background sequences: after every client's request, however late that arrives."""
 _FEW_STOP_IDS = 64
-_DRAFT = Role.DRAFT  # to name the member of an enumeration takes as long as a call
 Rank = tuple[float, int]
 
 
@@ -50,7 +49,7 @@ class SequenceStatus(StrEnum):
 _FINISHED, _WAITING = SequenceStatus.FINISHED, SequenceStatus.WAITING
 _READY, _PROPOSED = SequenceStatus.READY, SequenceStatus.PROPOSED
 _AT_DRAFT, _VERIFYING = SequenceStatus.DRAFTING, SequenceStatus.VERIFYING
-_CATCHING_UP = SequenceStatus.CATCHING_UP  # as _DRAFT: a simulation asks for them all the time
+_CATCHING_UP = SequenceStatus.CATCHING_UP  # as messages.TARGET: asked all the time
 
 
 @dataclass(eq=False, slots=True)
@@ -204,7 +203,7 @@ class Sequence:
         return {role: place for role, place in places if place is not None}
 
     def place(self, role: Role) -> KVReservation | None:
-        return self.draft if role is _DRAFT else self.target
+        return self.draft if role is DRAFT else self.target
 
     def take_place(self, role: Role, place: KVReservation | None) -> None:
         """Set the sequence's slot on a replica, or clear it."""

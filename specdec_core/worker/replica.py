@@ -18,6 +18,8 @@ from specdec_core.errors import InvalidRequestError, OutOfBlocksError
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.messages import (
     EMPTY_HASH,
+    OK,
+    TARGET,
     GroupLease,
     GroupResult,
     LeaseRow,
@@ -33,7 +35,6 @@ from specdec_core.sampling.sampler import NO_CHOICE
 from specdec_core.worker.round import RoundInput, propose, score_and_verify
 from specdec_core.worker.verification import Verdict
 
-_TARGET, _OK = Role.TARGET, RowStatus.OK  # naming a member takes as long as a call
 _GRAMMAR_WAIT_S = 0.004
 """Seconds that a pass waits for the grammars of its rows, while other rows could run."""
 _GRAMMAR_WAIT_ALONE_S = 0.02
@@ -118,7 +119,7 @@ class Replica:
         answers: dict[int, RowResult] = {}
         ready: list[_ReadyRow] = []
         num_free = self._model.num_free_blocks
-        is_target, blocks_for = self._role is _TARGET, self._blocks_for
+        is_target, blocks_for = self._role is TARGET, self._blocks_for
         for row, cached in self._prepared(lease.rows, found):
             if isinstance(cached, RowResult):
                 answers[row.sequence_id] = cached
@@ -182,7 +183,7 @@ class Replica:
         A draft proposes nothing for such a row. If the grammar is not ready at a later position,
         the proposal ends there.
         """
-        if self._role is _TARGET:
+        if self._role is TARGET:
             waiting = [
                 place
                 for place, (row, cached) in enumerate(zip(rows, found, strict=True))
@@ -206,7 +207,7 @@ class Replica:
 
     def _pass(self, rows: list[_ReadyRow], min_confidence: float) -> dict[int, RowResult]:
         turns = [self._turn(row, cached) for row, cached in rows]
-        if self._role is _TARGET:
+        if self._role is TARGET:
             verdicts = score_and_verify(self._model, turns)
             return {
                 row.sequence_id: self._verified(row, cached, verdict)
@@ -265,7 +266,7 @@ class Replica:
             self._publish(cached, cached_len)
         return RowResult(
             row.sequence_id,
-            _OK,
+            OK,
             cached_len,
             tokens,
             num_accepted,
@@ -279,7 +280,7 @@ class Replica:
     ) -> RowResult:
         cached_len = self._keep(row, cached, tokens[: max(row.num_choices - 1, 0)])
         self._publish(cached, row.end_len)  # most drafted tokens are soon rolled back
-        return RowResult(row.sequence_id, _OK, cached_len, tokens)
+        return RowResult(row.sequence_id, OK, cached_len, tokens)
 
     def _keep(self, row: LeaseRow, cached: _CachedSequence, drafted: tuple[int, ...]) -> int:
         """Record the IDs whose KV the pass has left in the slot; return their number."""

@@ -15,14 +15,13 @@ from deployments.simulation.model_replica import LeaseKey, ModelReplica
 from deployments.simulation.network import Stream
 from deployments.simulation.record import Record, Violation
 from deployments.simulation.transitions import NEW
-from specdec_core.messages import GroupLease, Occupancy, Role
+from specdec_core.messages import DRAFT, GroupLease, Occupancy
 from specdec_core.scheduler.live_requests import LiveRequests
 from specdec_core.scheduler.replicas import ReplicaSet, ReplicaState
 from specdec_core.scheduler.sequence import KVReservation, Sequence, SequenceStatus
 
 _DRAFTING = SequenceStatus.DRAFTING
 _AT_REST = (SequenceStatus.READY, SequenceStatus.PROPOSED)
-_DRAFT = Role.DRAFT
 
 
 class WatchedReplica(Protocol):
@@ -107,7 +106,7 @@ class DecisionChecks:
         lease at most. Return the number of blocks that they have reserved."""
         statuses, leases = self._statuses, record.leases
         replica_id = record.replica_id
-        is_draft = record.role is _DRAFT
+        is_draft = record.role is DRAFT
         reserved = 0
         for sequence_id, sequence in record.sequences.items():
             place = sequence.draft if is_draft else sequence.target

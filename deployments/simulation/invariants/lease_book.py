@@ -10,19 +10,17 @@ from deployments.simulation.invariants.kv_owners import KVOwners
 from deployments.simulation.record import Violation
 from specdec_core.config import Numerics, PoolConfig
 from specdec_core.messages import (
+    OK,
     GroupLease,
     GroupResult,
     LeaseRow,
     ReplicaInfo,
     Role,
-    RowStatus,
     hashes_behind,
 )
 from specdec_core.scheduler import Scheduler, SendFree
 from specdec_core.scheduler.replicas import ReplicaState
 from specdec_core.scheduler.sequence import Sequence
-
-_OK = RowStatus.OK
 
 
 class LeaseBook:
@@ -125,7 +123,7 @@ class LeaseBook:
     def _note_fed(self, info: ReplicaInfo, lease: GroupLease, result: GroupResult) -> None:
         if lease.role is Role.DRAFT or not info.keeps_prefixes:
             return
-        cached = {answer.sequence_id: answer for answer in result.rows if answer.status is _OK}
+        cached = {answer.sequence_id: answer for answer in result.rows if answer.status is OK}
         for row in lease.rows:
             answer = cached.get(row.sequence_id)
             if answer is not None:

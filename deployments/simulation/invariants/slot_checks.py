@@ -8,9 +8,7 @@ from deployments.simulation.invariants.kv_owners import KVOwners
 from deployments.simulation.model_replica import LeaseKey, ModelReplica, Slot, key_of
 from deployments.simulation.record import Violation
 from deployments.simulation.tokens import Script, salt_of
-from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowStatus, hashes_behind
-
-_OK, _TARGET = RowStatus.OK, Role.TARGET
+from specdec_core.messages import OK, TARGET, GroupLease, GroupResult, LeaseRow, hashes_behind
 
 
 class SlotChecks:
@@ -27,7 +25,7 @@ class SlotChecks:
         if self._void and key_of(lease) in self._void:
             raise Violation(f"(b) {lease.replica_id} runs lease {lease.lease_id}, which is void")
         for row, answer in zip(lease.rows, result.rows, strict=True):
-            if answer.status is _OK:
+            if answer.status is OK:
                 self._check_slot(runner, lease, row, answer.tokens)
         self.counted(runner)
 
@@ -49,7 +47,7 @@ class SlotChecks:
         request = self._whose.request(lease.epoch, row.sequence_id)
         if slot.seed != request.params.seed:
             raise Violation(f"(c) {request.request_id} reads the slot of the request {slot.seed}")
-        if lease.role is _TARGET:
+        if lease.role is TARGET:
             known_len = len(slot.hashes) - 1
             if slot.salt != salt_of(slot.seed, runner.info.fingerprint):
                 raise Violation(f"(c) {request.request_id}: the slot is tainted by other bits")
