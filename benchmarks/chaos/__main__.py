@@ -1,7 +1,5 @@
 """`python -m benchmarks.chaos --input spec_bench_240.jsonl --output chaos.json`."""
 
-import typer
+from benchmarks.chaos.command import app
 
-from benchmarks.chaos.command import main
-
-typer.run(main)
+app(prog_name="python -m benchmarks.chaos")

@@ -9,15 +9,15 @@ proxy explains, a recovery beyond its limit, anything left behind.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import psutil
 import typer
 from rich.console import Console
 
 from benchmarks.chaos.asked import mixed
-from benchmarks.chaos.faults import parse_cycle
+from benchmarks.chaos.faults import Fault, parse_cycle
 from benchmarks.chaos.leftovers import left_of
 from benchmarks.chaos.report import Result, table
 from benchmarks.chaos.run import Plan, Run, disturb
@@ -25,73 +25,76 @@ from benchmarks.harness.commands import write_json
 from benchmarks.harness.machine import commit
 from benchmarks.harness.ports import free_port
 from benchmarks.harness.starting import service
+from deployments.cli.command import command
 from deployments.cli.generate.prompt_file import read_prompt_file, select
+from deployments.config.flags import flag
 from deployments.config.service import ServiceConfig
 from specdec_core.config import Numerics
 
+app = typer.Typer(pretty_exceptions_enable=False)
 
-def main(
-    input: Annotated[Path, typer.Option(help="JSON lines: turns, prompt or messages.")] = Path(
-        "examples/prompts.jsonl"
-    ),
-    requests: Annotated[int, typer.Option(help="Asked in each run.")] = 200,
-    concurrency: int = 16,
-    every: Annotated[
-        float | None, typer.Option(help="Seconds between faults; 5, on a slow machine more.")
-    ] = None,
-    stop: Annotated[float, typer.Option(help="Seconds that a stopped process stays so.")] = 3.0,
-    faults: Annotated[str, typer.Option(help='Such as "kill target, stop draft"; all.')] = "",
-    repeat: Annotated[
-        bool, typer.Option(help="Faults go on until the last answer; else each strikes once.")
-    ] = True,
-    max_tokens: int = 48,
-    model: str = "smollm2-135m",
-    cells: Annotated[int, typer.Option(help="Each with targets and drafts of its own.")] = 1,
-    targets: int = 1,
-    drafts: int = 1,
-    ingresses: int = 2,
-    kv_cache_tokens: int = 32768,
-    output: Path | None = None,
-) -> None:
-    """Kill and stop every kind of process under load; compare every byte."""
-    config = _config(model, cells, targets, drafts, ingresses, kv_cache_tokens)
-    plan = Plan(
-        asked=mixed(select(read_prompt_file(input), sample=requests), requests, max_tokens),
-        concurrency=concurrency,
-        every_s=every,
-        stop_s=stop,
-        cycle=parse_cycle(faults),
-        repeats=repeat,
+
+@dataclass(frozen=True, kw_only=True)
+class ChaosOptions:
+    """The flags of the command."""
+
+    input: Path = flag(Path("examples/prompts.jsonl"), "JSON lines: turns, prompt or messages.")
+    requests: int = flag(200, "Asked in each run.")
+    concurrency: int = flag(16, "Requests at a time.")
+    every: float | None = flag(None, "Seconds between faults; 5, on a slow machine more.")
+    stop: float = flag(3.0, "Seconds that a stopped process stays so.")
+    faults: tuple[Fault, ...] = flag(
+        "", 'Such as "kill target, stop draft"; all.', parse=parse_cycle
     )
-    run, processes = _run(config, plan)
-    settings = {"model": model, "cells": cells, "targets": targets, "drafts": drafts}
-    settings |= {
-        "ingresses": ingresses,
-        "max_tokens": max_tokens,
-        "input": input.name,
-        "commit": commit(),
-    }
+    repeat: bool = flag(
+        True, "Faults go on until the last answer; else each strikes once.", "--repeat/--no-repeat"
+    )
+    max_tokens: int = flag(48, "Of every answer.")
+    model: str = flag("smollm2-135m", "Demo model or folder.")
+    cells: int = flag(1, "Each with targets and drafts of its own.")
+    targets: int = flag(1, "Target replicas of a cell.")
+    drafts: int = flag(1, "Draft replicas of a cell.")
+    ingresses: int = flag(2, "Ingress replicas.")
+    kv_cache_tokens: int = flag(32768, "Of a replica.")
+    output: Path | None = flag(None, "File for the figures, as JSON.")
+
+    def plan(self) -> Plan:
+        lines = select(read_prompt_file(self.input), sample=self.requests)
+        return Plan(
+            asked=mixed(lines, self.requests, self.max_tokens),
+            concurrency=self.concurrency,
+            every_s=self.every,
+            stop_s=self.stop,
+            cycle=self.faults,
+            repeats=self.repeat,
+        )
+
+    def service(self) -> ServiceConfig:
+        return ServiceConfig(
+            model=self.model,
+            cells=self.cells,
+            numerics=Numerics.EXACT,
+            target_replicas=self.targets,
+            draft_replicas=self.drafts,
+            ingress_replicas=self.ingresses,
+            max_ingress_replicas=self.ingresses,
+            kv_cache_tokens=self.kv_cache_tokens,
+            port=free_port(),
+            grpc_port=free_port(),
+        )
+
+
+@command(app)
+def chaos(options: ChaosOptions) -> None:
+    """Kill and stop every kind of process under load; compare every byte."""
+    run, processes = _run(options.service(), options.plan())
+    shown = ("model", "cells", "targets", "drafts", "ingresses", "max_tokens")
+    settings = {name: getattr(options, name) for name in shown}
+    settings |= {"input": options.input.name, "commit": commit()}
     result = run.result(settings, left_of(processes))
     _tell(result)
-    write_json(result.record(), output)
+    write_json(result.record(), options.output)
     raise typer.Exit(1 if result.problems else 0)
-
-
-def _config(
-    model: str, cells: int, targets: int, drafts: int, ingresses: int, kv_cache_tokens: int
-) -> ServiceConfig:
-    return ServiceConfig(
-        model=model,
-        cells=cells,
-        numerics=Numerics.EXACT,
-        target_replicas=targets,
-        draft_replicas=drafts,
-        ingress_replicas=ingresses,
-        max_ingress_replicas=ingresses,
-        kv_cache_tokens=kv_cache_tokens,
-        port=free_port(),
-        grpc_port=free_port(),
-    )
 
 
 def _tell(result: Result) -> None:

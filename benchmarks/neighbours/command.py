@@ -10,14 +10,15 @@ import contextlib
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import psutil
 import typer
 from rich.console import Console
 
-from benchmarks.harness.commands import write_json
+from benchmarks.harness.commands import known, write_json
 from benchmarks.harness.machine import commit, cpu_name
 from benchmarks.harness.starting import service
 from benchmarks.neighbours.gaps import Trial, trial
@@ -31,7 +32,9 @@ from benchmarks.neighbours.report import (
     table,
 )
 from benchmarks.overload.questions import Server
+from deployments.cli.command import command
 from deployments.cli.progress import stage_progress
+from deployments.config.flags import flag
 from deployments.config.service import ServiceConfig
 from specdec_core.config import SpecMethod
 
@@ -40,55 +43,53 @@ app = typer.Typer(pretty_exceptions_enable=False)
 Report = Callable[[str, int, int], None]
 
 
-@app.command()
-def neighbours(
-    turns: Annotated[int, typer.Option(help="Trials of each input; medians count.")] = 5,
-    only: Annotated[
-        str, typer.Option(help=f"Inputs, separated by commas: {', '.join(HOSTILE)}. Default: all.")
-    ] = "",
-    crowds: Annotated[bool, typer.Option(help="Whether 32 requests run at a time too.")] = True,
-    model: Annotated[str, typer.Option(help="Demo model or folder.")] = "smollm2-135m",
-    threads: Annotated[int, typer.Option(help="Torch threads of the target.")] = 1,
-    port: Annotated[int, typer.Option(help="HTTP; gRPC listens 1000 higher.")] = 8123,
-    running: Annotated[
-        str, typer.Option(help="Model name of a service that runs at the port. Default: start one.")
-    ] = "",
-    output: Annotated[Path | None, typer.Option(help="File for the figures, as JSON.")] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class NeighboursOptions:
+    """The flags of the command."""
+
+    turns: int = flag(5, "Trials of each input; medians count.")
+    only: tuple[str, ...] = flag(
+        ",".join(HOSTILE), "Inputs, separated by commas.", parse=known("input", HOSTILE)
+    )
+    crowds: bool = flag(True, "Whether 32 requests run at a time too.", "--crowds/--no-crowds")
+    model: str = flag("smollm2-135m", "Demo model or folder.")
+    threads: int = flag(1, "Torch threads of the target.")
+    port: int = flag(8123, "HTTP; gRPC listens 1000 higher.")
+    running: str = flag("", "Model name of a service that runs at the port. Default: start one.")
+    output: Path | None = flag(None, "File for the figures, as JSON.")
+
+    def service(self) -> ServiceConfig:
+        """Every token is a chunk, and 33 streams fit in one batch."""
+        return ServiceConfig(
+            model=self.model,
+            served_model_name="served",
+            spec_method=SpecMethod.NONE,
+            stream_interval=1,
+            max_num_seqs=40,
+            window=80,
+            torch_threads=self.threads,
+            audit_share=0.0,
+            port=self.port,
+            grpc_port=self.port + 1000,
+        )
+
+
+@command(app)
+def neighbours(options: NeighboursOptions) -> None:
     """Measure the longest gap of one stream next to hostile requests.
 
     The limit is 100 ms over the gap next to a harmless request of as many prompt tokens. Next to 32
     requests of one schema, the limit is 20 ms over the gap next to 32 requests without a schema.
     """
-    names = [name.strip() for name in only.split(",") if name.strip()] or list(HOSTILE)
-    unknown = sorted(set(names) - HOSTILE.keys())
-    if unknown:
-        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(HOSTILE)}")
-    config = service_config(model, port, threads)
-    with _served(config, running) as server, stage_progress() as report:
-        trials = asyncio.run(measure(server, names, turns, crowds, report))
+    config = options.service()
+    with _served(config, options.running) as server, stage_progress() as report:
+        trials = asyncio.run(measure(server, options.only, options.turns, options.crowds, report))
     Console().print(table(trials))
     broken = broken_promises(trials)
-    write_json(_told(config, trials, broken), output)
+    write_json(_told(config, trials, broken), options.output)
     for why in broken:
         Console(highlight=False).print(f"EXCEEDED: {why}", style="red", markup=False)
     sys.exit(1 if broken else 0)
-
-
-def service_config(model: str, port: int, threads: int) -> ServiceConfig:
-    """Every token is a chunk, and 33 streams fit in one batch."""
-    return ServiceConfig(
-        model=model,
-        served_model_name="served",
-        spec_method=SpecMethod.NONE,
-        stream_interval=1,
-        max_num_seqs=40,
-        window=80,
-        torch_threads=threads,
-        audit_share=0.0,
-        port=port,
-        grpc_port=port + 1000,
-    )
 
 
 @contextlib.contextmanager
