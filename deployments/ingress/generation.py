@@ -15,18 +15,16 @@ from typing import Any
 from deployments.errors import ContextLengthError, PoolUnavailableError, UnknownModelError
 from deployments.ingress.cells.client import OnAccepted, Pool
 from deployments.ingress.chat_reading import ChatReading
-from deployments.ingress.choices import choices_of
 from deployments.ingress.client_resume import (
     check_end,
     check_fingerprint,
-    divided,
+    events_of,
     resumed,
     untold,
     with_seed,
 )
-from deployments.ingress.deadline import within
 from deployments.ingress.echo import echo_of
-from deployments.ingress.generation_request import Generation, GenerationRequest
+from deployments.ingress.generation_request import Generation, GenerationRequest, choices_of
 from deployments.ingress.grammar_check import GrammarCheck
 from deployments.ingress.lanes import INLINE, Lanes
 from deployments.ingress.output import Output, OutputChunk
@@ -286,29 +284,26 @@ class GenerationService:
         """
         method = draft_method(self._speculation, generations[0].request)
         current_record().begin(generations, method)
-        run = self._run_untold if streams else self.run
-        runs = [run(one, on_accepted) for one in generations]
-        return observed(generations, self._run_choices(generations, runs), streams=streams)
+        runs = [self.run(one, on_accepted) for one in generations]
+        if streams:
+            known = [len(one.request.resume_token_ids) for one in generations]
+            runs = [untold(run, n) if n else run for run, n in zip(runs, known, strict=True)]
+        if self._fewest > 1:
+            runs = [gathered(run, self._fewest) for run in runs]
+        merged = _only(runs[0]) if len(runs) == 1 else self._all(generations, runs)
+        return observed(generations, merged, streams=streams)
 
-    async def _run_choices(
+    async def _all(
         self, generations: Sequence[Generation], runs: Sequence[AsyncGenerator[OutputChunk]]
     ) -> AsyncGenerator[tuple[int, OutputChunk]]:
         is_aborted = False
-        told = interleaved([gathered(run, self._fewest) for run in runs])
-        async with contextlib.aclosing(told) as news:
-            async for place, piece in news:
+        async with contextlib.aclosing(interleaved(runs)) as merged:
+            async for place, piece in merged:
                 yield place, piece
                 if piece.finish_reason is FinishReason.ABORT and not is_aborted:
                     is_aborted = True
                     for generation in generations:
                         await self.pool.abort(generation.request.request_id)
-
-    def _run_untold(
-        self, one: Generation, on_accepted: OnAccepted | None = None
-    ) -> AsyncGenerator[OutputChunk]:
-        """Same as `run`, without the tokens that the client already has."""
-        num_resumed, pieces = len(one.request.resume_token_ids), self.run(one, on_accepted)
-        return untold(pieces, num_resumed) if num_resumed else pieces
 
     async def run(
         self, generation: Generation, on_accepted: OnAccepted | None = None
@@ -319,11 +314,9 @@ class GenerationService:
         prompt = generation.request.prompt_token_ids
         output = Output(self.text, params, generation.stop, generation.view, prompt)
         asked = self.pool.generate(generation.request, on_accepted=on_accepted)
-        if num_resumed:
-            asked = divided(asked, num_resumed)
         watch = RequestWatch(generation.request)
         current_record().watch(generation, watch)
-        async with contextlib.aclosing(within(generation.request.timeout_s, asked)) as events:
+        async with contextlib.aclosing(events_of(generation.request, asked)) as events:
             async for event in events:
                 with self.pool.times.detokenise:
                     piece = output.take(event)
@@ -414,3 +407,9 @@ class GenerationService:
                 param=field,
             )
         return params
+
+
+async def _only(run: AsyncGenerator[OutputChunk]) -> AsyncGenerator[tuple[int, OutputChunk]]:
+    async with contextlib.aclosing(run) as pieces:
+        async for piece in pieces:
+            yield 0, piece

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deployments.ingress.answer import AnswerOptions, Reading
 from deployments.ingress.output import OutputOptions
 from specdec_core.request import Request
+from specdec_core.seeds import derive_seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,3 +65,25 @@ class Generation:
     """None: the text is the content."""
     choice: int = 0
     """Index among the choices of the same prompt."""
+
+
+def choices_of(ones: Sequence[Generation], n: int) -> list[Generation]:
+    """Return `n` choices of every prompt, in prompt order.
+
+    Names and seeds derive from those of the first request.
+    """
+    first = ones[0].request
+    return [
+        _choice(one, first.request_id, place * n + j, j, derive_seed(first.params.seed, j))
+        for place, one in enumerate(ones)
+        for j in range(n)
+    ]
+
+
+def _choice(one: Generation, first_id: str, place: int, choice: int, seed: int) -> Generation:
+    request = replace(
+        one.request,
+        request_id=f"{first_id}-{place}" if place else first_id,
+        params=replace(one.request.params, seed=seed),
+    )
+    return replace(one, request=request, choice=choice)

@@ -1,4 +1,5 @@
-"""Streams of an answer: several as one, and chunks that are held until they are worth a message."""
+"""Streams of an answer: a time limit, chunks that are held until they are worth a message, and
+several streams as one. A stream that needs none of these is not wrapped."""
 
 from __future__ import annotations
 
@@ -7,7 +8,26 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import TypeVar
 
+from deployments.errors import DeadlineError
 from deployments.ingress.output import OutputChunk, joined
+
+Item = TypeVar("Item")
+
+
+async def within(timeout_s: float, items: AsyncGenerator[Item]) -> AsyncGenerator[Item]:
+    """Yield the items. Leaving closes them. Raises DeadlineError after `timeout_s`."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    async with contextlib.aclosing(items):
+        while True:
+            try:
+                # wait_for loses an end that comes with an item.
+                async with asyncio.timeout_at(deadline):
+                    item = await anext(items)
+            except TimeoutError:
+                raise DeadlineError(f"not finished within {timeout_s:g} s") from None
+            except StopAsyncIteration:
+                return
+            yield item
 
 
 async def gathered(pieces: AsyncGenerator[OutputChunk], fewest: int) -> AsyncGenerator[OutputChunk]:
@@ -18,10 +38,6 @@ async def gathered(pieces: AsyncGenerator[OutputChunk], fewest: int) -> AsyncGen
     held: list[OutputChunk] = []
     needed = 0
     async with contextlib.aclosing(pieces):
-        if fewest == 1:  # the usual: nothing is ever held
-            async for piece in pieces:
-                yield piece
-            return
         try:
             async for piece in pieces:
                 held.append(piece)
@@ -42,9 +58,6 @@ def _num_tokens(pieces: Sequence[OutputChunk]) -> int:
     return sum(len(piece.token_ids) for piece in pieces)
 
 
-Item = TypeVar("Item")
-
-
 async def interleaved(
     streams: Sequence[AsyncGenerator[Item]],
 ) -> AsyncGenerator[tuple[int, Item]]:
@@ -52,11 +65,6 @@ async def interleaved(
 
     The first error ends all streams, and so does leaving early.
     """
-    if len(streams) == 1:
-        async with contextlib.aclosing(streams[0]) as only:
-            async for item in only:
-                yield 0, item
-        return
     news: asyncio.Queue[tuple[int, Item] | Exception | None] = asyncio.Queue()
     tasks = [
         asyncio.create_task(_report(place, stream, news)) for place, stream in enumerate(streams)

@@ -7,8 +7,7 @@ import contextlib
 from functools import partial
 from typing import Protocol
 
-from deployments.ingress.client_resume import divided
-from deployments.ingress.deadline import within
+from deployments.ingress.client_resume import events_of
 from deployments.ingress.scheduler_client import SchedulerClient
 from deployments.simulation.peer import Peer, Surroundings
 from deployments.simulation.record import Violation
@@ -92,11 +91,9 @@ class IngressProcess(Peer):
     async def _serve(self, listener: Listener) -> None:
         request = listener.request
         asked = self.pool.generate(request)
-        if request.resume_token_ids:
-            asked = divided(asked, len(request.resume_token_ids))
         try:
-            async with contextlib.aclosing(within(request.timeout_s, asked)) as news:
-                async for event in news:
+            async with contextlib.aclosing(events_of(request, asked)) as events:
+                async for event in events:
                     self._tell(listener, event)
         except Violation:
             pass  # the world has ended

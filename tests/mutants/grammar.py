@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     Mutant(
         name="choices-share-one-seed",
-        path="deployments/ingress/choices.py",
+        path="deployments/ingress/generation_request.py",
         old="derive_seed(first.params.seed, j))",
         new="first.params.seed)",
         breaks="all choices of n are the same text",

@@ -19,7 +19,7 @@ RUN = (
     "coordinator/audit.py",
     "coordinator/service.py",
     "ingress/client_resume.py",
-    "ingress/deadline.py",
+    "ingress/streams.py",
     "ingress/scheduler_client.py",
     "ingress/open_requests.py",
     "replica/work_loop.py",
