@@ -75,7 +75,11 @@ class RequestTable:
         is_error = event.finish_reason is FinishReason.ERROR
         failure = failure_of_event(event) if is_error else None
         outbox.put(Delivery(event, failure))  # first, so that no observer can lose an answer
-        self._tell(self._event, live, event, now)
+        for call in self._event:  # not by `_tell`, which takes 0.1 us longer for each event
+            try:
+                call(live, event, now)
+            except Exception:
+                self._log_error(call)
         if event.finish_reason is not None:
             del self._entries[event.request_id]
             self._tell(self._end, live, RequestEnd(EndReason.FINISHED, now, event, failure))
@@ -91,16 +95,20 @@ class RequestTable:
             self._tell(self._end, live, end)
 
     def _tell(self, calls: _Calls, *told: object) -> None:
-        """Make the calls. An observer's error is logged and changes nothing else. An error at each
-        event must not fill the log, so the first, second, fourth, eighth ... is logged."""
+        """Make the calls. An observer's error is logged and changes nothing else."""
         for call in calls:
             try:
                 call(*told)
             except Exception:
-                self._num_errors += 1
-                if self._num_errors & (self._num_errors - 1) == 0:
-                    name = getattr(call, "__qualname__", call)
-                    logger.exception("request observer %s failed: error %d", name, self._num_errors)
+                self._log_error(call)
+
+    def _log_error(self, call: Callable[..., None]) -> None:
+        """Log the error that is handled now, if it is the first, second, fourth, eighth ... one. An
+        observer that fails at each event must not fill the log."""
+        self._num_errors += 1
+        if self._num_errors & (self._num_errors - 1) == 0:
+            name = getattr(call, "__qualname__", call)
+            logger.exception("request observer %s failed: error %d", name, self._num_errors)
 
 
 def _overridden(observers: Iterable[RequestObserver], name: str) -> _Calls:
