@@ -269,7 +269,10 @@ class ReadyQueue:
 
     def mark_in_flight(self, sequence_id: int, target: str) -> None:
         """Note that a sequence of this target is leased out and would join a batch afterwards."""
-        self.remove(sequence_id)
+        if sequence_id in self.decoding.arrivals_of:  # as in `remove`, without a call per row
+            self.decoding.discard(sequence_id)
+        else:
+            self.remove(sequence_id)
         self._in_flight[sequence_id] = target
 
     def await_draft(self, sequence: Sequence) -> None:
