@@ -99,7 +99,7 @@ def main(
     port: int = 8124,
 ) -> None:
     """Start a service, resume every answer everywhere; exit status 1 on any difference."""
-    config = ServiceConfig(
+    config = ServiceConfig.of(
         model=str(resolve_model(model)),
         numerics=Numerics.EXACT,
         max_num_seqs=concurrency,

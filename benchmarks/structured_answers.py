@@ -110,7 +110,7 @@ def main(
     port: Annotated[int, typer.Option(help="HTTP port of the service.")] = 8124,
 ) -> None:
     """Start a service and ask it; exit status 1 on any refusal, or if the target's memory grows."""
-    config = ServiceConfig(
+    config = ServiceConfig.of(
         model=str(resolve_model(model)),
         kv_cache_tokens=kv_cache_tokens,
         port=port,

@@ -3,7 +3,7 @@
 `serve_config` is what `specdec serve` applies and what k8s/base carries as serveConfigV2.
 """
 
-# No postponed annotations here: Serve reads the type of build_app's argument to parse `args`.
+from __future__ import annotations
 
 import os
 from typing import Any
@@ -21,8 +21,7 @@ from deployments.coordinator.spec import CoordinatorSpec
 from deployments.ingress.auth import is_loopback
 from deployments.ingress.redeploy_detector import HEALTH_CHECK_PERIOD_S
 from deployments.ingress_replica import Ingress
-from deployments.names import INGRESS, deployment_name
-from deployments.observability.logs import LogFormat
+from deployments.names import INGRESS, LogFormat, deployment_name
 from deployments.replica.replica import DraftReplica, TargetReplica
 from deployments.runtime.memory import STEADY_ALLOCATOR
 from deployments.runtime.openmp import short_spin
@@ -51,10 +50,10 @@ _SHORT_CALLS = 256
 """Health, status, aborts and refusals that an ingress answers in addition to full queues."""
 
 
-def build_app(args: ServiceConfig) -> Application:
+def build_app(args: dict[str, Any]) -> Application:
     """Return the application. Settings that `args` leaves out may come from SPECDEC_* on the
-    cluster."""
-    config = with_gpus(args.with_environment(), gpus_of_ray())
+    cluster, such as API keys from a Secret."""
+    config = with_gpus(ServiceConfig.of(**args), gpus_of_ray())
     coordinators = coordinator_specs(config)
     replicas = [one for spec in coordinators for one in _cell(config, spec)]
     ingress: Any = serve.deployment(
@@ -63,7 +62,7 @@ def build_app(args: ServiceConfig) -> Application:
         max_ongoing_requests=_max_ongoing(config),
         ray_actor_options={
             "num_cpus": config.ingress_num_cpus,
-            "label_selector": config.ingress_node_labels,
+            "label_selector": config.nodes.ingress_node_labels,
         },
         **ingress_options(config),
         **_HEALTH_CHECKS,
@@ -80,25 +79,25 @@ def gpus_of_ray() -> float:
 
 def coordinator_specs(config: ServiceConfig) -> tuple[CoordinatorSpec, ...]:
     """Return one specification per cell."""
-    return tuple(coordinator_spec(config, cell) for cell in range(config.cells))
+    return tuple(coordinator_spec(config, cell) for cell in range(config.scaling.cells))
 
 
 def coordinator_spec(config: ServiceConfig, cell: int = 0) -> CoordinatorSpec:
     pool = config.pool_config()
-    largest = most_message_bytes(pool, config.max_body_bytes)
+    largest = most_message_bytes(pool, config.limits.max_body_bytes)
     return CoordinatorSpec(
         cell=cell,
-        num_cells=config.cells,
+        num_cells=config.scaling.cells,
         application=APPLICATION,
         model_name=config.model_name,
         version=f"{package_version()}-{config.version()}",
         pool=pool,
         audit_share=config.audit_share,
-        limits=config.client_limits(cell),
+        limits=config.keys.limits(cell, config.scaling.cells),
         port_limits=PortLimits(max_message_bytes=largest),
-        tls=config.coordinator_tls,
-        log_format=config.log_format,
-        node_labels=config.coordinator_node_labels,
+        tls=config.tls.files,
+        log_format=config.telemetry.log_format,
+        node_labels=config.nodes.coordinator_node_labels,
         # A service for this machine alone keeps its inner ports on this machine, too.
         host="127.0.0.1" if is_loopback(config.host) else None,
     )
@@ -107,7 +106,7 @@ def coordinator_spec(config: ServiceConfig, cell: int = 0) -> CoordinatorSpec:
 def serve_config(config: ServiceConfig) -> dict[str, Any]:
     """Return the serveConfigV2 of this configuration."""
     written: dict[str, Any] = {}
-    if config.log_format is LogFormat.JSON:
+    if config.telemetry.log_format is LogFormat.JSON:
         written["logging_config"] = {"encoding": "JSON"}
     return {
         "proxy_location": "EveryNode",
@@ -139,9 +138,10 @@ def serve_config_text(config: ServiceConfig) -> str:
 
 def num_cpus_needed(config: ServiceConfig) -> int:
     """Return the logical CPUs for a Ray that is started for this application alone."""
-    of_cell = config.target_bounds.most * config.target_num_cpus
+    of_cell = config.scaling.target_bounds.most * config.target_num_cpus
     of_cell += config.num_draft_replicas * config.draft_num_cpus
-    needed = config.cells * of_cell + config.max_ingress_replicas * config.ingress_num_cpus
+    needed = config.scaling.cells * of_cell
+    needed += config.scaling.max_ingress_replicas * config.ingress_num_cpus
     return max(1, -(-int(1000 * needed) // 1000))
 
 
@@ -150,9 +150,9 @@ def _max_ongoing(config: ServiceConfig) -> int:
 
     Otherwise these would be left in a proxy.
     """
-    num_admitted = config.target_bounds.most * config.pool_config().window
-    num_queued = most_waiting(config.max_queued, max(len(config.named_keys), 1))
-    return config.cells * (num_admitted + num_queued) + _SHORT_CALLS
+    num_admitted = config.scaling.target_bounds.most * config.pool_config().window
+    num_queued = most_waiting(config.scheduler.max_queued, max(len(config.keys.named), 1))
+    return config.scaling.cells * (num_admitted + num_queued) + _SHORT_CALLS
 
 
 def _cell(config: ServiceConfig, coordinator: CoordinatorSpec) -> list[Application]:
@@ -167,9 +167,10 @@ def _replicas(
     coordinator: CoordinatorSpec,
 ) -> Application:
     is_target = kind is TargetReplica
-    labels = config.target_labels(coordinator.cell) if is_target else config.draft_node_labels
-    first = config.target_replicas if is_target else config.first_draft_replicas
-    bounds = config.target_bounds if is_target else config.draft_bounds
+    nodes, scaling, gpus = config.nodes, config.scaling, config.gpus
+    labels = nodes.target_labels(coordinator.cell) if is_target else nodes.draft_node_labels
+    first = scaling.target_replicas if is_target else scaling.first_draft_replicas
+    bounds = scaling.target_bounds if is_target else scaling.draft_bounds
     num_threads = config.threads_per_replica(os.cpu_count() or 1)
     threading = {"OMP_NUM_THREADS": str(num_threads)} | short_spin()
     deployment: Any = serve.deployment(
@@ -178,7 +179,7 @@ def _replicas(
         **replica_options(config, first, bounds),
         ray_actor_options={
             "num_cpus": config.target_num_cpus if is_target else config.draft_num_cpus,
-            "num_gpus": (config.target_num_gpus if is_target else config.draft_num_gpus) or 0,
+            "num_gpus": (gpus.target_num_gpus if is_target else gpus.draft_num_gpus) or 0,
             "label_selector": labels,
             "runtime_env": {"env_vars": threading | STEADY_ALLOCATOR},
         },

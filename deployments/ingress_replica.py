@@ -56,17 +56,19 @@ class Ingress:
         *replicas: DeploymentHandle[Any],
     ) -> None:
         """`replicas` take no requests. They are bound here to be part of the same application."""
-        check_tls(config.coordinator_tls)
+        check_tls(config.tls.files)
         replica_id = serve.get_replica_context().replica_id.unique_id
         process = ProcessName(role=Part.INGRESS, id=replica_id)
-        begin_replica_logs(process, config.log_format, tells_requests=config.request_log)
+        begin_replica_logs(
+            process, config.telemetry.log_format, tells_requests=config.telemetry.request_log
+        )
         self._tracing = begin_tracing(process)
         self._config = config
         self._access = Access(
-            config.named_keys,
+            config.keys.named,
             config.host,
-            allowed_hosts=config.allowed_hosts,
-            metrics_key_digest=config.metrics_key_digest,
+            allowed_hosts=config.web.allowed_hosts,
+            metrics_key_digest=config.web.metrics_key_digest,
         )
         pace = ChunkPacing() if config.stream_interval is None else None
         pool = pool_of(coordinators, config.resume_timeout_s, pace)
@@ -88,26 +90,28 @@ class Ingress:
             stream_interval=config.stream_interval or 1,
             spans=request_spans(config, self._tracing),
             limits=RequestLimits(
-                max_prompt_tokens=config.max_prompt_tokens,
-                max_output_tokens=config.max_output_tokens,
-                timeout_s=config.request_timeout_s,
-                max_prompt_chars=config.max_prompt_chars,
-                max_messages=config.max_messages,
+                max_prompt_tokens=config.limits.max_prompt_tokens,
+                max_output_tokens=config.limits.max_output_tokens,
+                timeout_s=config.limits.request_timeout_s,
+                max_prompt_chars=config.limits.max_prompt_chars,
+                max_messages=config.limits.max_messages,
             ),
-            grammar_limits=config.grammar_limits,
+            grammar_limits=config.limits.grammar_limits,
         )
-        self._grpc = GrpcApi(self._service, self._access, max_body_bytes=config.max_body_bytes)
+        self._grpc = GrpcApi(
+            self._service, self._access, max_body_bytes=config.limits.max_body_bytes
+        )
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return build_http_app(
             self._service,
             self._access,
-            max_body_bytes=self._config.max_body_bytes,
+            max_body_bytes=self._config.limits.max_body_bytes,
             metrics=self._config.per_request_spec_decode_metrics,
             metrics_compat=self._config.metrics_compat,
             unknown_fields=self._config.unknown_fields,
-            cors_origins=self._config.cors_origins,
-            keep_alive_s=self._config.stream_keep_alive_s,
+            cors_origins=self._config.web.cors_origins,
+            keep_alive_s=self._config.web.stream_keep_alive_s,
         )
 
     async def __del__(self) -> None:
@@ -199,7 +203,7 @@ async def _settle(
         begun = await asyncio.gather(*map(targets_begun, coordinators))
         return any(spec.version in of for spec, of in zip(coordinators, begun, strict=True))
 
-    if config.ingress_replicas > 1:
+    if config.scaling.ingress_replicas > 1:
         await first_target(pool, has_begun)
 
 
@@ -226,11 +230,11 @@ def text_model(config: ServiceConfig) -> TextModel:
     """Return tokenizer and limits of the target. Raises ModelNotSupportedError."""
     return load_text_model(
         resolve_model(config.model),
-        revision=config.revision,
-        chat_template=config.chat_template,
-        max_model_len=config.max_model_len,
+        revision=config.loading.revision,
+        chat_template=config.loading.chat_template,
+        max_model_len=config.loading.max_model_len,
         special_tokens_in_text=config.special_tokens_in_text,
         tool_call_parser=config.tool_call_parser,
         reasoning_parser=config.reasoning_parser,
-        max_template_seconds=config.max_template_seconds,
+        max_template_seconds=config.limits.max_template_seconds,
     )

@@ -18,6 +18,20 @@ class Part(StrEnum):
     """`specdec serve` itself."""
 
 
+class LogFormat(StrEnum):
+    """Format of a log line."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class MetricsCompat(StrEnum):
+    """Naming scheme of metrics that is exported in addition to our own."""
+
+    NONE = "none"
+    VLLM = "vllm"
+
+
 INGRESS = str(Part.INGRESS)
 """Name of the ingress deployment."""
 NO_KEY = "none"

@@ -70,7 +70,7 @@ class ChaosOptions:
         )
 
     def service(self) -> ServiceConfig:
-        return ServiceConfig(
+        return ServiceConfig.of(
             model=self.model,
             cells=self.cells,
             numerics=Numerics.EXACT,

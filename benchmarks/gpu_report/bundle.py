@@ -25,7 +25,6 @@ REQUIREMENTS = (
     "grpcio",
     "protobuf",
     "pydantic",
-    "pydantic-settings",
     "opentelemetry-sdk",
     "typer",
     "rich",

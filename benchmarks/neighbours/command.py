@@ -60,7 +60,7 @@ class NeighboursOptions:
 
     def service(self) -> ServiceConfig:
         """Every token is a chunk, and 33 streams fit in one batch."""
-        return ServiceConfig(
+        return ServiceConfig.of(
             model=self.model,
             served_model_name="served",
             spec_method=SpecMethod.NONE,

@@ -31,7 +31,7 @@ class ServiceOptions:
 
 def service_config(options: ServiceOptions) -> ServiceConfig:
     """In exact numerics; no process comes or goes by itself, so that memory can be compared."""
-    return ServiceConfig(
+    return ServiceConfig.of(
         model=options.model,
         served_model_name="served",
         spec_method=SpecMethod.NGRAM,

@@ -21,7 +21,7 @@ from deployments.autoscaling.desired import (
 )
 from deployments.autoscaling.hysteresis import PendingChange, steady
 from deployments.autoscaling.signals import CellSignals
-from deployments.config.aims import Bounds, Thresholds
+from deployments.config.scaling import Bounds, Thresholds
 from deployments.names import INGRESS, deployment_name
 from specdec_core.messages import Role
 

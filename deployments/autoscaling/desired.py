@@ -7,7 +7,7 @@ from math import ceil
 from typing import NamedTuple
 
 from deployments.autoscaling.signals import CellSignals
-from deployments.config.aims import Bounds, Thresholds
+from deployments.config.scaling import Bounds, Thresholds
 
 _NO_LIMITS = Bounds(0, 2**31)
 

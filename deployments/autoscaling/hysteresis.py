@@ -11,7 +11,7 @@ from math import ceil
 from typing import NamedTuple
 
 from deployments.autoscaling.desired import DesiredReplicas
-from deployments.config.aims import Bounds, Thresholds
+from deployments.config.scaling import Bounds, Thresholds
 
 _ROUNDING = 1e-9
 

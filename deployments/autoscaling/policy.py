@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from deployments.autoscaling.decision import Memory, View, decide
 from deployments.autoscaling.reports import newest_signals
 from deployments.autoscaling.signals import CellSignals
-from deployments.config.aims import Bounds, Thresholds
+from deployments.config.scaling import Bounds, Thresholds
 from deployments.names import INGRESS, deployment_name
 from specdec_core.messages import Role
 

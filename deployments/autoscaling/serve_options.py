@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from deployments.config.aims import Bounds
+from deployments.config.flags import values_of
+from deployments.config.scaling import Bounds
 from deployments.config.service import ServiceConfig
 
 POLICY = "deployments.autoscaling.policy:PoolPolicy"
@@ -25,7 +26,7 @@ def replica_options(config: ServiceConfig, first: int, bounds: Bounds) -> dict[s
 
 def ingress_options(config: ServiceConfig) -> dict[str, Any]:
     """Return the ingress's options. Without our policy, Serve's own scales it by its requests."""
-    bounds, per_node = config.ingress_bounds, config.max_ingress_replicas_per_node
+    bounds, per_node = config.scaling.ingress_bounds, config.nodes.max_ingress_replicas_per_node
     limits = {"max_replicas_per_node": per_node} if per_node is not None else {}
     if config.autoscales:
         return {"autoscaling_config": _scaled(bounds), **limits}
@@ -33,7 +34,7 @@ def ingress_options(config: ServiceConfig) -> dict[str, Any]:
         "autoscaling_config": {
             "min_replicas": bounds.least,
             "max_replicas": bounds.most,
-            "target_ongoing_requests": config.scale_requests_per_ingress,
+            "target_ongoing_requests": config.thresholds.requests_per_ingress,
         },
         **limits,
     }
@@ -44,13 +45,13 @@ def policy_of(config: ServiceConfig) -> dict[str, Any]:
     if not config.autoscales:
         return {}
     aims = {
-        name.removeprefix("scale_"): getattr(config, name)
-        for name in type(config).model_fields
+        name.removeprefix("scale_"): value
+        for name, value in values_of(config).items()
         if name.startswith("scale_")
     }
     pool = config.pool_config()
     aims |= {"window": pool.window, "max_group_size": pool.max_group_size}
-    kwargs = {"cells": config.cells, "aims": aims}
+    kwargs = {"cells": config.scaling.cells, "aims": aims}
     return {"autoscaling_policy": {"policy_function": POLICY, "policy_kwargs": kwargs}}
 
 

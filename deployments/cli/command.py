@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from inspect import Parameter, Signature
 from types import NoneType
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
 from deployments.cli.parsers import one_of
-from deployments.config.flags import REQUIRED, Declaration, assembled, declarations
+from deployments.config.flags import REQUIRED, Declaration, assembled, declarations, section_of
 
 R = TypeVar("R")
 
@@ -39,9 +40,9 @@ def _parameter(declared: Declaration) -> Parameter:
     if reading.parse is not None:
         options["callback"] = _refusing(reading.parse, default)
         kind, default = str, reading.text
-    elif reading.choices:
-        options["callback"] = _refusing(one_of(reading.choices, without_none(kind)), None)
-        options.setdefault("metavar", f"[{'|'.join(reading.choices)}]")
+    elif reading.choices is not None:
+        options["callback"] = _refusing(one_of(reading.choices(), without_none(kind)), None)
+        options.setdefault("metavar", f"[{'|'.join(reading.choices())}]")
         kind = str
     names = reading.names
     if kind is bool and not names:
@@ -52,6 +53,24 @@ def _parameter(declared: Declaration) -> Parameter:
         Parameter.KEYWORD_ONLY,
         default=Parameter.empty if default is REQUIRED else default,
         annotation=Annotated[kind | None if default is None else kind, info],
+    )
+
+
+def optional_section(record: type) -> Any:
+    """Return a field with the flags of `record` as a mapping by name. None: not given.
+
+    Nothing but choices is checked: what is not given may come from elsewhere.
+    """
+    return section_of(dict, (_optional(d) for d in declarations(record) if d.reading.typer), {})
+
+
+def _optional(declared: Declaration) -> Declaration:
+    kind, reading = without_none(declared.type), declared.reading
+    is_text = get_origin(kind) is tuple or (
+        issubclass(kind, Enum) and "metavar" in (reading.typer or {})
+    )
+    return declared._replace(
+        type=str if is_text else kind, default=None, reading=reading._replace(parse=None)
     )
 
 

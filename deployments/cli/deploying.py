@@ -10,8 +10,6 @@ from ray import serve
 from ray.serve.context import _get_global_client
 from ray.serve.schema import ServeDeploySchema
 
-from deployments.config.service import ServiceConfig
-
 
 def deploy(text: dict[str, Any]) -> None:
     """Start Serve with the text's options and deploy its application; does not wait for it."""
@@ -32,10 +30,9 @@ def _run(application: dict[str, Any]) -> None:
     """Deploy with the builder that the text names, in this process. This is seconds faster than in
     a process of Serve."""
     module, _, name = application["import_path"].partition(":")
-    builder: Callable[[ServiceConfig], Any] = getattr(importlib.import_module(module), name)
-    args = ServiceConfig.model_validate(application["args"])
+    builder: Callable[[dict[str, Any]], Any] = getattr(importlib.import_module(module), name)
     target = serve.RunTarget(
-        target=builder(args),
+        target=builder(application["args"]),
         name=application["name"],
         route_prefix=application["route_prefix"],
         logging_config=application.get("logging_config"),

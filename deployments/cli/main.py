@@ -15,12 +15,12 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from deployments.cli import options as flag
 from deployments.cli.bench.command import bench_app
 from deployments.cli.command import command
 from deployments.cli.eval_draft.options import EvalDraftOptions
 from deployments.cli.generate.options import GenerateOptions
 from deployments.cli.progress import hide_bars, stage_progress
+from deployments.cli.serve_flags import ServeOptions
 from deployments.cli.simulate import simulate_app
 from deployments.cli.top.command import top
 from deployments.cli.train_draft.options import TrainDraftOptions
@@ -177,74 +177,8 @@ def verify(options: VerifyOptions) -> None:
     run(options)
 
 
-@app.command()
-def serve(
-    ctx: typer.Context,
-    model: flag.Model = "",
-    config: flag.ConfigFile = None,
-    print_config: flag.PrintConfig = False,
-    host: flag.Host = None,
-    port: flag.Port = None,
-    grpc_port: flag.GrpcPort = None,
-    api_key: flag.ApiKey = None,
-    api_key_file: flag.ApiKeyFile = None,
-    metrics_api_key: flag.MetricsApiKey = None,
-    cors_origins: flag.CorsOrigins = None,
-    allowed_hosts: flag.AllowedHosts = None,
-    coordinator_tls_cert: flag.CoordinatorTlsCert = None,
-    coordinator_tls_key: flag.CoordinatorTlsKey = None,
-    coordinator_tls_ca: flag.CoordinatorTlsCa = None,
-    max_concurrent_per_key: flag.MaxConcurrentPerKey = None,
-    requests_per_minute_per_key: flag.RequestsPerMinutePerKey = None,
-    target_replicas: flag.TargetReplicas = None,
-    min_target_replicas: flag.MinTargetReplicas = None,
-    max_target_replicas: flag.MaxTargetReplicas = None,
-    draft_replicas: flag.DraftReplicas = None,
-    min_draft_replicas: flag.MinDraftReplicas = None,
-    max_draft_replicas: flag.MaxDraftReplicas = None,
-    ingress_replicas: flag.IngressReplicas = None,
-    target_num_gpus: flag.TargetNumGpus = None,
-    draft_num_gpus: flag.DraftNumGpus = None,
-    cells: flag.Cells = None,
-    max_num_seqs: flag.MaxNumSeqs = None,
-    window: flag.Window = None,
-    max_group_size: flag.MaxGroupSize = None,
-    max_prefill_tokens: flag.MaxPrefillTokens = None,
-    max_queued: flag.MaxQueued = None,
-    stream_interval: flag.StreamInterval = None,
-    log_format: flag.LogFormat = None,
-    request_log: flag.RequestLog = None,
-    ready_timeout_s: flag.ReadyTimeout = None,
-    speculative_config: flag.SpeculativeConfig = None,
-    spec_method: flag.SpecMethodName = None,
-    spec_model: flag.SpecModel = None,
-    spec_tokens: flag.SpecTokens = None,
-    spec_policy: flag.SpecPolicy = None,
-    spec_min_confidence: flag.SpecMinConfidence = None,
-    overlap: flag.Overlap = None,
-    prompt_lookup_max: flag.LookupMax = None,
-    prompt_lookup_min: flag.LookupMin = None,
-    per_request_spec_decode_metrics: flag.SpecMetrics = None,
-    metrics_compat: flag.MetricsCompat = None,
-    unknown_fields: flag.UnknownFields = None,
-    generation_config: flag.GenerationConfig = None,
-    served_model_name: flag.ServedModelName = None,
-    dtype: flag.Dtype = None,
-    device: flag.Device = None,
-    numerics: flag.Numerics = None,
-    revision: flag.Revision = None,
-    draft_revision: flag.DraftRevision = None,
-    chat_template: flag.ChatTemplate = None,
-    special_tokens_in_text: flag.SpecialTokens = None,
-    tool_call_parser: flag.ToolCallParser = None,
-    reasoning_parser: flag.ReasoningParser = None,
-    enable_auto_tool_choice: flag.EnableAutoToolChoice = None,
-    max_model_len: flag.MaxModelLen = None,
-    kv_cache_tokens: flag.KvCacheTokens = None,
-    enable_prefix_caching: flag.EnablePrefixCaching = None,
-    enforce_eager: flag.EnforceEager = None,
-    gpu_memory_utilization: flag.GpuMemoryUtilization = None,
-) -> None:
+@command(app)
+def serve(options: ServeOptions) -> None:
     """Serve a model over HTTP (OpenAI's routes) and gRPC; Ctrl-C drains and stops.
 
     Every other setting of the service comes from `--config` or the environment (SPECDEC_...).
@@ -259,10 +193,8 @@ def serve(
 
     `specdec serve --config service.yaml --port 8080 --api-key secret`
     """
-    from deployments.cli.serve_flags import service_config
-
-    settings = service_config(config, ctx.params)
-    if print_config:
+    settings = options.service_config()
+    if options.print_config:
         from deployments.app import serve_config_text
 
         print(serve_config_text(settings), end="")

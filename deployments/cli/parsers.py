@@ -47,4 +47,6 @@ def number(text: str) -> float:
         raise ValueError(f"{text!r} is not a number") from error
 
 
-methods = comma_list(one_of(drafting_methods(), str))
+def methods(text: str) -> tuple[str, ...]:
+    """Return methods of drafting, separated by commas."""
+    return comma_list(one_of(drafting_methods(), str))(text)

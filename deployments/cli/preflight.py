@@ -28,11 +28,11 @@ def checking_start(
     which Ray can start. The yielded function waits for that check.
     """
     _check_template(config)
-    check_tls(config.coordinator_tls)
+    check_tls(config.tls.files)
     check_exporters()
     text = text_model(config)
-    target = _folder(config.model, config.revision)
-    draft = _folder(config.draft, config.draft_revision) if config.draft else None
+    target = _folder(config.model, config.loading.revision)
+    draft = _folder(config.draft, config.loading.draft_revision) if config.draft else None
     if check_ports:
         _check_free(config.host, config.port, "port")
         _check_free(config.host, config.grpc_port, "grpc_port")
@@ -41,8 +41,8 @@ def checking_start(
 
 
 def _check_template(config: ServiceConfig) -> None:
-    if config.chat_template is not None and not config.chat_template.is_file():
-        raise InvalidRequestError(f"chat_template {config.chat_template} is not a file")
+    if config.loading.chat_template is not None and not config.loading.chat_template.is_file():
+        raise InvalidRequestError(f"chat_template {config.loading.chat_template} is not a file")
 
 
 def _folder(name: str, revision: str | None) -> Path:
@@ -79,9 +79,9 @@ def check_own_node(config: ServiceConfig, labels: Mapping[str, str]) -> None:
 
 
 def _asked_nodes(config: ServiceConfig) -> Iterator[tuple[str, Mapping[str, str]]]:
-    for selector in config.target_node_labels:
+    for selector in config.nodes.target_node_labels:
         yield "target_node_labels", selector
     if config.num_draft_replicas:
-        yield "draft_node_labels", config.draft_node_labels
-    yield "ingress_node_labels", config.ingress_node_labels
-    yield "coordinator_node_labels", config.coordinator_node_labels
+        yield "draft_node_labels", config.nodes.draft_node_labels
+    yield "ingress_node_labels", config.nodes.ingress_node_labels
+    yield "coordinator_node_labels", config.nodes.coordinator_node_labels

@@ -30,8 +30,8 @@ from deployments.config.service import ServiceConfig
 from deployments.demo.drafts import shipped_drafts
 from deployments.demo.models import resolve_model
 from deployments.ingress.auth import is_loopback
-from deployments.names import Part
-from deployments.observability.logs import LogFormat, begin_logs
+from deployments.names import LogFormat, Part
+from deployments.observability.logs import begin_logs
 from deployments.observability.process import ProcessName
 from deployments.replica.start_stages import forget_stages
 from deployments.runtime.memory import BURST_ALLOCATOR
@@ -44,8 +44,8 @@ from specdec_core.errors import InvalidRequestError
 
 def run_service(config: ServiceConfig) -> None:
     """Serve until Ctrl-C or SIGTERM. Raises SpecdecError if the service cannot start."""
-    if config.log_format is LogFormat.JSON:
-        begin_logs(ProcessName(role=Part.SERVE, id=str(os.getpid())), config.log_format)
+    if config.telemetry.log_format is LogFormat.JSON:
+        begin_logs(ProcessName(role=Part.SERVE, id=str(os.getpid())), config.telemetry.log_format)
     stop = threading.Event()
     with running_service(config, stop) as numerics:
         if numerics is not None:
@@ -98,8 +98,8 @@ def formats_of(config: ServiceConfig) -> ChosenFormats:
     """Return the formats in which the ingress reads answers."""
     return answer_formats(
         resolve_model(config.model),
-        revision=config.revision,
-        chat_template=config.chat_template,
+        revision=config.loading.revision,
+        chat_template=config.loading.chat_template,
         tool_call_parser=config.tool_call_parser,
         reasoning_parser=config.reasoning_parser,
     )
@@ -277,7 +277,7 @@ def _remove(config: ServiceConfig) -> None:
 
 
 def warn_when_open(config: ServiceConfig) -> None:
-    if not is_loopback(config.host) and not config.named_keys:
+    if not is_loopback(config.host) and not config.keys.named:
         print(
             f"warning: {config.host} can be reached from other machines and no API key is set: "
             "use --api-key or SPECDEC_API_KEYS",
@@ -286,7 +286,7 @@ def warn_when_open(config: ServiceConfig) -> None:
 
 
 def warn_when_fast(config: ServiceConfig, numerics: Numerics) -> None:
-    if config.numerics is Numerics.AUTO and numerics is Numerics.FAST:
+    if config.loading.numerics is Numerics.AUTO and numerics is Numerics.FAST:
         print(
             "warning: numerics are fast on this machine with this model: near ties may differ from "
             "plain decoding; the target's log names the operation that differs, or what exact "

@@ -1,27 +1,55 @@
-"""Convert the flags of `specdec serve` to the service's configuration."""
+"""The flags of `specdec serve`, and the service's configuration from them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-from yaml import YAMLError
-
+from deployments.cli.command import optional_section
+from deployments.config.flags import INPUT_FILE, flag
 from deployments.config.service import ServiceConfig, load_service_config
-from deployments.validation_errors import describe_errors
 from specdec_core.errors import InvalidRequestError
 
-_NOT_SETTINGS = ("config", "print_config")
-"""Flags that name the source or the destination of settings."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """Flags of the command: those of the settings, and some that stand for settings."""
+
+    config: Path | None = flag(None, "YAML file of settings. Flags win over it.", **INPUT_FILE)
+    print_config: bool = flag(False, "Print the serveConfigV2 text and stop.")
+    api_key: str | None = flag(
+        None, "Key that clients must send. Commas separate several.", panel="Address"
+    )
+    speculative_config: str | None = flag(
+        None,
+        'As in vLLM: {"method": ..., "model": ..., "num_speculative_tokens": ...}.',
+        panel="Speculation",
+        metavar="JSON",
+    )
+    enable_auto_tool_choice: bool | None = flag(
+        None, "Accepted from vLLM. Always on.", "--enable-auto-tool-choice", hidden=True
+    )
+    settings: Mapping[str, Any] = optional_section(ServiceConfig)
+
+    def service_config(self) -> ServiceConfig:
+        own = ("api_key", "speculative_config", "enable_auto_tool_choice")
+        return service_config(
+            self.config, {**self.settings, **{name: getattr(self, name) for name in own}}
+        )
 
 
 def service_config(file: Path | None, flags: Mapping[str, Any]) -> ServiceConfig:
-    """Return the configuration. Flags override the environment, which overrides the file. Raises
-    InvalidRequestError naming every mistake."""
-    given = {k: v for k, v in flags.items() if k not in _NOT_SETTINGS and v not in (None, "")}
+    """Return the configuration. Flags override the environment, which overrides the file. Flags
+    that are None or empty are not given. Raises InvalidRequestError naming every mistake."""
+    from pydantic import ValidationError
+    from yaml import YAMLError
+
+    from deployments.validation_errors import describe_errors
+
+    given = {k: v for k, v in flags.items() if v not in (None, "")}
     if "speculative_config" in given:
         given["speculative_config"] = _parse_json(given["speculative_config"])
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, field, fields
-from enum import StrEnum
+from enum import EnumType, StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_type_hints
@@ -34,6 +34,11 @@ OUTPUT_FILE: Any = {"dir_okay": False, "writable": True, "callback": in_a_folder
 """Keywords of `flag` for a file that is read, and for one that is written."""
 
 
+def comma_names(text: str) -> tuple[str, ...]:
+    """Return the names that commas separate."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 class Reading(NamedTuple):
     """How the value of a field is read."""
 
@@ -47,7 +52,8 @@ class Reading(NamedTuple):
     """Text that `parse` makes the default from."""
     check: Callable[[Any], Any] | None = None
     """Returns the value of a setting in its final form, or raises ValueError."""
-    choices: tuple[str, ...] = ()
+    choices: Callable[[], Iterable[str]] | None = None
+    """Returns the texts that are allowed."""
     bounds: Mapping[str, float] = {}
     """Bounds of a setting: `ge`, `gt`, `le`, as in pydantic's Field."""
     is_argument: bool = False
@@ -85,7 +91,7 @@ def flag(
     *names: str,
     parse: Callable[[str], Any] | None = None,
     check: Callable[[Any], Any] | None = None,
-    choices: type[StrEnum] | tuple[str, ...] = (),
+    choices: Callable[[], Iterable[str]] | type[StrEnum] | tuple[str, ...] | None = None,
     bounds: Mapping[str, float] | None = None,
     is_secret: bool = False,
     panel: str | None = None,
@@ -98,10 +104,12 @@ def flag(
     `min` and `max` hold for flag and setting, `bounds` for the setting alone. With `parse`, the
     default may be a text.
     """
+    if isinstance(choices, tuple | EnumType):
+        choices = partial(tuple, choices)
     text = default if parse is not None and isinstance(default, str) else None
     value = parse(text) if parse is not None and text is not None else default
     options = {"help": help, **({"rich_help_panel": panel} if panel else {}), **typer}
-    reading = Reading(options, names, parse, text, check, tuple(choices), bounds or {})
+    reading = Reading(options, names, parse, text, check, choices, bounds or {})
     return _field(value, reading, is_secret=is_secret)
 
 
@@ -119,7 +127,7 @@ def setting(
     **bounds: float,
 ) -> Any:
     """Return a field without a flag, which files and the environment set."""
-    return _field(default, Reading(None, (), parse, None, check, (), bounds), is_secret=is_secret)
+    return _field(default, Reading(None, (), parse, None, check, None, bounds), is_secret=is_secret)
 
 
 def _field(default: Any, reading: Reading, *, is_secret: bool = False) -> Any:
@@ -164,11 +172,10 @@ def declarations(record: type) -> Iterator[Declaration]:
             yield from each.metadata["section"].declarations
         elif "reading" in each.metadata:
             reading: Reading = each.metadata["reading"]
-            typer = None if reading.typer is None else {**panel, **reading.typer}
+            if reading.typer is not None and not reading.is_argument:
+                reading = reading._replace(typer={**panel, **reading.typer})
             default = each.default if each.default_factory is MISSING else each.default_factory()
-            yield Declaration(
-                each.name, each.name, types[each.name], default, reading._replace(typer=typer)
-            )
+            yield Declaration(each.name, each.name, types[each.name], default, reading)
 
 
 def assembled(record: type[R], values: Mapping[str, Any]) -> R:

@@ -29,9 +29,12 @@ def with_gpus(config: ServiceConfig, num_gpus: float) -> ServiceConfig:
     parts of it. `config` is unchanged if Ray has no GPU. Raises InvalidRequestError if there are
     too few GPUs.
     """
-    if num_gpus == 0 or config.device not in _ANY_GPU:
+    if num_gpus == 0 or config.loading.device not in _ANY_GPU:
         return config
-    asked = {"target_num_gpus": config.target_num_gpus, "draft_num_gpus": config.draft_num_gpus}
+    asked = {
+        "target_num_gpus": config.gpus.target_num_gpus,
+        "draft_num_gpus": config.gpus.draft_num_gpus,
+    }
     counts = _counts(config)
     open_ones = [name for name, asks in asked.items() if asks is None and counts[name]]
     num_open = sum(counts[name] for name in open_ones)
@@ -44,13 +47,13 @@ def with_gpus(config: ServiceConfig, num_gpus: float) -> ServiceConfig:
         each = math.floor(left / num_open / _STEP + 1e-6) * _STEP
     else:
         raise _too_few(config, num_gpus)
-    return config.model_copy(update=dict.fromkeys(open_ones, round(each, 4)))
+    return config.replaced(**dict.fromkeys(open_ones, round(each, 4)))
 
 
 def crowds(config: ServiceConfig) -> Iterator[Crowd]:
     """Every crowd that Ray may put on one GPU, with at least one replica."""
     counts = _counts(config)
-    target, draft = config.target_num_gpus or 0.0, config.draft_num_gpus or 0.0
+    target, draft = config.gpus.target_num_gpus or 0.0, config.gpus.draft_num_gpus or 0.0
     most_targets = _fitting(1.0, target, counts["target_num_gpus"])
     for targets in range(most_targets + 1):
         drafts = _fitting(1.0 - targets * target, draft, counts["draft_num_gpus"])
@@ -70,8 +73,8 @@ def _fitting(room: float, each: float, count: int) -> int:
 
 def _counts(config: ServiceConfig) -> dict[str, int]:
     return {
-        "target_num_gpus": config.cells * config.target_bounds.most,
-        "draft_num_gpus": config.cells * config.num_draft_replicas,
+        "target_num_gpus": config.scaling.cells * config.scaling.target_bounds.most,
+        "draft_num_gpus": config.scaling.cells * config.num_draft_replicas,
     }
 
 

@@ -80,14 +80,20 @@ class LoadOptions:
         "Run PyTorch's operations one by one, without compiled kernels or recorded passes.",
         "--enforce-eager/--no-enforce-eager",
     )
-    gpu_memory_utilization: float = flag(
-        DEFAULT_GPU_MEMORY_UTILIZATION, "Share of a GPU's memory for weights and cache, at most 1."
+    gpu_memory_utilization: float | None = flag(
+        DEFAULT_GPU_MEMORY_UTILIZATION,
+        "Share of a GPU's memory for weights and cache, at most 1.",
+        bounds={"gt": 0, "le": 1},
     )
+    """None: the default, which the replicas on one GPU divide by what each needs."""
 
     def load_config(self) -> LoadConfig:
         """Return the target's configuration. Raises InvalidRequestError for a wrong device."""
         from specdec_core.loading.loader import LoadConfig
 
+        share = self.gpu_memory_utilization
+        if share is None:
+            share = DEFAULT_GPU_MEMORY_UTILIZATION
         return LoadConfig(
             dtype=self.dtype,
             device=self.device,
@@ -97,7 +103,7 @@ class LoadOptions:
             numerics=self.numerics,
             enable_prefix_caching=self.enable_prefix_caching,
             enforce_eager=self.enforce_eager,
-            gpu_memory_utilization=self.gpu_memory_utilization,
+            gpu_memory_utilization=share,
         )
 
     def default_draft_tokens(self, algorithm: str, k_policy: KPolicyName) -> int:

@@ -1,50 +1,98 @@
-"""Settings of how many replicas there are: the part of the service's that is the autoscaler's."""
+"""Declares the number of replicas, and when the autoscaler changes it."""
 
 from __future__ import annotations
 
-from typing import Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
-from pydantic_settings import BaseSettings
-
-from deployments.config.aims import Bounds
+from deployments.config.flags import declarations, flag, section_of, setting
 from specdec_core.messages import Role
 
 
-class ScaleSettings(BaseSettings):
-    """Fields of ServiceConfig. Numbers hold for each cell; those of the ingress hold for all
-    cells."""
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Minimum and maximum replicas of a deployment."""
 
-    target_replicas: int = Field(default=1, ge=1)
-    """Replicas at the start. They stay constant while the two bounds are not set."""
-    min_target_replicas: int | None = Field(default=None, ge=1)
-    max_target_replicas: int | None = Field(default=None, ge=1)
-    draft_replicas: int | None = Field(default=None, ge=0)
-    """None: 1 if there is a draft model. A number asks for the draft that ships for the model."""
-    min_draft_replicas: int | None = Field(default=None, ge=0)
-    max_draft_replicas: int | None = Field(default=None, ge=0)
-    ingress_replicas: int = Field(default=1, ge=1)
-    max_ingress_replicas: int = Field(default=4, ge=1)
-    cells: int = Field(default=1, ge=1)
-    """Number of coordinators. Each has its own target_replicas and draft_replicas."""
+    least: int
+    most: int
 
-    scale_target_load: float = Field(default=0.7, gt=0, le=1)
+    def clamp(self, number: int) -> int:
+        return max(self.least, min(self.most, number))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """Loads per replica at which the autoscaler acts, and its delays."""
+
+    window: int
+    """Maximum sequences that a target admits."""
+    max_group_size: int
+    target_load: float = setting(0.7, gt=0, le=1)
     """Share of the time that a target should be busy with full groups."""
-    scale_kv: float = Field(default=0.85, gt=0, le=1)
+    kv: float = setting(0.85, gt=0, le=1)
     """Share of a replica's KV cache that should be reserved."""
-    scale_draft_busy: float = Field(default=0.7, gt=0, le=1)
-    scale_requests_per_ingress: float = Field(default=200.0, gt=0)
-    scale_least_drafted: float = Field(default=0.05, ge=0, le=1)
+    draft_busy: float = setting(0.7, gt=0, le=1)
+    requests_per_ingress: float = setting(200.0, gt=0)
+    least_drafted: float = setting(0.05, ge=0, le=1)
     """Minimum share of rounds with a draft replica's proposal. Below it, drafting does not pay."""
-    scale_up_delay_s: float = Field(default=5.0, ge=0)
-    scale_down_delay_s: float = Field(default=300.0, ge=0)
-    scale_zero_delay_s: float = Field(default=600.0, ge=0)
+    up_delay_s: float = setting(5.0, ge=0)
+    down_delay_s: float = setting(300.0, ge=0)
+    zero_delay_s: float = setting(600.0, ge=0)
     """Delay before the last draft replica is removed."""
-    scale_retry_s: float = Field(default=1800.0, ge=0)
+    retry_s: float = setting(1800.0, ge=0)
     """Time after which drafting that did not pay is tried again."""
+    slack: float = 0.8
+    """A deployment shrinks if fewer replicas would have at most this share of their thresholds."""
 
-    @model_validator(mode="after")
-    def _check_bounds(self) -> Self:
+
+def thresholds_section() -> Any:
+    """Return a field of Thresholds. Its settings have the prefix `scale_`."""
+    declared = (d._replace(name=f"scale_{d.name}") for d in declarations(Thresholds))
+    return section_of(Thresholds, declared, {"window": 1, "max_group_size": 1})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingOptions:
+    """Numbers of replicas: of each cell, and ingresses of all cells."""
+
+    PANEL: ClassVar[str] = "Scale"
+
+    target_replicas: int = flag(
+        1, "Replicas of the target model in every cell. Default: 1.", bounds={"ge": 1}
+    )
+    """Replicas at the start. They stay constant while the two bounds are not set."""
+    min_target_replicas: int | None = flag(
+        None,
+        "Minimum target replicas of a cell. With --max-target-replicas, the load decides.",
+        bounds={"ge": 1},
+    )
+    max_target_replicas: int | None = flag(
+        None, "Maximum target replicas of a cell.", bounds={"ge": 1}
+    )
+    draft_replicas: int | None = flag(
+        None,
+        "Replicas of the draft model in every cell. Default: 1 with --spec-model. For a demo "
+        "model, this starts the draft that ships with it.",
+        bounds={"ge": 0},
+    )
+    min_draft_replicas: int | None = flag(
+        None,
+        "Minimum draft replicas of a cell, which may be 0. With --max-draft-replicas, the load "
+        "decides.",
+        bounds={"ge": 0},
+    )
+    max_draft_replicas: int | None = flag(
+        None, "Maximum draft replicas of a cell.", bounds={"ge": 0}
+    )
+    ingress_replicas: int = flag(1, "Replicas that take requests. Default: 1.", bounds={"ge": 1})
+    max_ingress_replicas: int = setting(4, ge=1)
+    cells: int = flag(
+        1,
+        "Number of cells. Each has a coordinator and its own replicas. Default: 1.",
+        bounds={"ge": 1},
+    )
+
+    def __post_init__(self) -> None:
         for role in Role:
             least = getattr(self, f"min_{role}_replicas")
             most = getattr(self, f"max_{role}_replicas")
@@ -52,7 +100,6 @@ class ScaleSettings(BaseSettings):
                 raise ValueError(f"min_{role}_replicas and max_{role}_replicas belong together")
             if least is not None and most < max(least, 1):
                 raise ValueError(f"max_{role}_replicas={most} is less than {max(least, 1)}")
-        return self
 
     @property
     def target_bounds(self) -> Bounds:

@@ -1,51 +1,45 @@
-"""Configuration of the service: one model for YAML, flags and environment, checked at the edge.
+"""Configuration of the service: one record for YAML, flags and environment, checked at the edge.
 
-Flags win over SPECDEC_* environment variables, and these win over the file. The configuration is
-resolved once into the core's frozen dataclasses. Nothing below this file reads the environment.
+Flags win over SPECDEC_* environment variables, and these win over the file. Nothing below this file
+reads the environment.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
-import yaml
-from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
-from pydantic_settings import NoDecode, SettingsConfigDict
-
-from deployments.config.api_keys import default_name, key_digest, read_key_file
-from deployments.config.client_limits import ClientLimits
+from deployments.config.api_keys import KeyOptions, default_name
+from deployments.config.flags import assembled, declarations, flag, section, setting, values_of
 from deployments.config.foreign_names import refuse_unsupported, spread_speculative_config
-from deployments.config.hardware import GpuSettings
-from deployments.config.nodes import NodeSettings
-from deployments.config.scaling import ScaleSettings
-from deployments.config.scheduler import PoolSettings, renamed_limits
-from deployments.config.telemetry import TelemetrySettings
-from deployments.config.tls import TlsSettings
-from deployments.config.web import WebSettings
+from deployments.config.hardware import GpuOptions
+from deployments.config.loading import LoadOptions, model_argument
+from deployments.config.nodes import NodeOptions
+from deployments.config.scaling import ScalingOptions, Thresholds, thresholds_section
+from deployments.config.scheduler import SchedulerOptions, renamed_limits
+from deployments.config.speculation import SpeculationOptions
+from deployments.config.telemetry import TelemetryOptions
+from deployments.config.tls import TlsOptions
+from deployments.config.web import WebOptions
 from deployments.demo.drafts import Drafting, choose_drafting
-from deployments.observability.metrics.export_prometheus import MetricsCompat
-from deployments.text.answers.parser_names import AUTO, check_parser
+from deployments.names import MetricsCompat
 from deployments.text.chat_messages import MAX_TEMPLATE_SECONDS, SpecialTokensInText
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
-from specdec_core.config import (
-    DType,
-    KPolicyName,
-    NgramConfig,
-    Numerics,
-    PoolConfig,
-    SpeculationConfig,
-    default_draft_tokens,
-    uses_draft_model,
-)
-from specdec_core.speculation.registry import spec_methods
+from specdec_core.config import PoolConfig, default_draft_tokens, uses_draft_model
 
 ENV_PREFIX = "SPECDEC_"
 RESUME_TIMEOUT_S = 60.0
 READY_TIMEOUT_S = 600.0
+_MODEL, _ADDRESS = "Model", "Address"
+_KEPT_HERE = ("api_keys", "api_key_file", "metrics_api_key", "ready_timeout_s")
+"""Settings that are not sent to the cluster."""
 
 
 class Topology(StrEnum):
@@ -80,192 +74,163 @@ class GenerationConfig(StrEnum):
     """Our own defaults only."""
 
 
-class ServiceConfig(
-    PoolSettings,
-    ScaleSettings,
-    GpuSettings,
-    TelemetrySettings,
-    TlsSettings,
-    NodeSettings,
-    WebSettings,
-):
-    """All settings of `specdec serve` and serveConfigV2."""
+def _check_parser(setting: str, name: str) -> str:
+    from deployments.text.answers.parser_names import check_parser
 
-    model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX,
-        extra="forbid",
-        frozen=True,
-        protected_namespaces=(),
-        hide_input_in_errors=True,  # the input may hold API keys
-    )
+    return check_parser(setting, name)
 
-    model: str = "smollm2-135m"
-    """Folder, hub ID, or name of a pulled demo model."""
-    served_model_name: str = ""
-    """Model name in requests. Empty: the last part of `model`."""
-    revision: str | None = None
-    draft_revision: str | None = None
-    chat_template: Path | None = None
-    """File with a Jinja chat template that replaces the model's own."""
 
-    trust_request_chat_template: bool = False
-    """Whether chats may bring their own template, which is sandboxed and has its own process."""
-    max_template_seconds: float = Field(default=MAX_TEMPLATE_SECONDS, gt=0)
-    """Maximum CPU time for rendering a chat's own template, in seconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitOptions:
+    """Limits of one request."""
 
-    special_tokens_in_text: SpecialTokensInText = SpecialTokensInText.ALLOW
-    """Treatment of control tokens, such as `<|im_end|>`, in the texts of a conversation."""
-    tool_call_parser: str = AUTO
-    """Format of tool calls, by vLLM's name. `auto`: chosen by the model's files. `none`: no calls
-    are parsed."""
-    reasoning_parser: str = AUTO
-    """Format of reasoning, by vLLM's name. `auto`: chosen by the model's files. `none`: reasoning
-    stays in the content."""
-
-    spec_method: str | None = None
-    """`draft_model`, `hybrid`, `none`, or the name of a local drafter, such as `ngram`.
-
-    None: draft_model if `spec_model` is set, otherwise ngram. With `draft_replicas`, the demo's
-    draft.
-    """
-    spec_model: str | None = None
-    """Draft model. None: the draft that ships for a demo model, if the method needs one."""
-    spec_tokens: int | None = None
-    """Maximum drafted tokens per sequence and round (K), 0 to 32.
-
-    None: 15 for targets on CPUs and 8 on GPUs if spec_policy is goodput, otherwise 4.
-    """
-    spec_policy: KPolicyName = KPolicyName.GOODPUT
-    """Policy that chooses K. `goodput` drafts as many tokens as are measured to pay, which may be
-    0.
-
-    `schedule` follows spec_schedule. `fixed` always drafts the maximum, for experiments.
-    """
-    spec_schedule: tuple[tuple[int, int, int], ...] = ()
-    """(first, last, K): K drafted tokens while first to last sequences share a target, otherwise
-    0."""
-    spec_min_confidence: float = 0.0
-    """Minimum probability of a drafted token. A draft model's proposal ends before a token below
-    it."""
-    prompt_lookup_max: int | None = Field(default=None, ge=1)
-    prompt_lookup_min: int | None = Field(default=None, ge=1)
-    """`prompt_lookup_max` and `prompt_lookup_min`: maximum and minimum length of a match, in
-    tokens.
-
-    The match precedes the tokens that prompt lookup copies. None: 1 to 8 if spec_policy is goodput,
-    otherwise 2 to 4.
-    """
-    per_request_spec_decode_metrics: SpecMetrics = SpecMetrics.SUMMARY
-    unknown_fields: UnknownFieldsMode = UnknownFieldsMode.WARN
-    """`warn` ignores an unknown request field, with a warning. `refuse` answers 400."""
-    metrics_compat: MetricsCompat = MetricsCompat.NONE
-    """Whether /metrics repeats metrics under vLLM's names for them."""
-    generation_config: GenerationConfig = GenerationConfig.AUTO
-    """Whether the model's generation_config.json fills what a request leaves open."""
-
-    dtype: DType = DType.AUTO
-    numerics: Numerics = Numerics.AUTO
-    """With `exact`, a target that cannot keep exact numerics does not start.
-
-    With `auto`, such a target continues in fast numerics. On a GPU it also does so if exact passes
-    take over a tenth longer. A draft is always fast, because the target decides on whatever it
-    proposes.
-    """
-    device: str = "auto"
-    max_model_len: int | None = Field(default=None, ge=2)
-    """Maximum prompt plus output, in tokens. None: the number of the model's positions."""
-    kv_cache_tokens: int | None = Field(default=None, ge=64)
-    """Capacity of one replica's KV cache, in tokens. None: chosen by the loader."""
-    enable_prefix_caching: bool = True
-    enforce_eager: bool = False
-    host: str = "127.0.0.1"
-    port: int = Field(default=8000, ge=1, le=65535)
-    grpc_port: int = Field(default=9000, ge=1, le=65535)
-    api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
-    """Keys that clients may use. In the environment, commas separate them."""
-    api_key_file: Path | None = None
-    """File with a name and a key on each line. Limits and metrics use the names."""
-    api_key_sha256: tuple[str, ...] = ()
-    """Digests of API keys, as `name:digest` or the digest alone.
-
-    A deployed configuration carries keys in this form.
-    """
-    max_concurrent_per_key: int | None = Field(default=None, ge=1)
-    """Maximum requests of one key that run or wait at a time. Every choice counts. None: no
-    limit."""
-    requests_per_minute_per_key: int | None = Field(default=None, ge=1)
-    max_body_bytes: int = Field(default=4 * 2**20, ge=1024)
-    resume_timeout_s: float = Field(default=RESUME_TIMEOUT_S, gt=0)
-    """Seconds that requests wait for a coordinator or target that is away. Then /ready returns
-    503."""
-    ready_timeout_s: float = Field(default=READY_TIMEOUT_S, gt=0)
-    """Seconds after which `specdec serve` gives up if nothing answers."""
-    max_prompt_tokens: int | None = Field(default=None, ge=1)
-    max_prompt_chars: int = Field(default=2_000_000, ge=1)
+    max_body_bytes: int = setting(4 * 2**20, ge=1024)
+    max_prompt_tokens: int | None = setting(None, ge=1)
+    max_prompt_chars: int = setting(2_000_000, ge=1)
     """Maximum characters of all prompts or messages of one request. A token ID counts as one."""
-    max_messages: int = Field(default=4_096, ge=1)
+    max_messages: int = setting(4_096, ge=1)
     """Maximum messages of one chat."""
-    max_output_tokens: int | None = Field(default=None, ge=1)
+    max_output_tokens: int | None = setting(None, ge=1)
     """Maximum output tokens of one request and choice. None: as far as the model's context
     reaches."""
-    max_grammar_chars: int = Field(default=DEFAULT_LIMITS.max_chars, ge=1)
+    max_template_seconds: float = setting(MAX_TEMPLATE_SECONDS, gt=0)
+    """Maximum CPU time for rendering a chat's own template, in seconds."""
+    max_grammar_chars: int = setting(DEFAULT_LIMITS.max_chars, ge=1)
     """Maximum characters of one structured-output grammar."""
-    max_grammar_seconds: float = Field(default=DEFAULT_LIMITS.max_seconds, gt=0)
+    max_grammar_seconds: float = setting(DEFAULT_LIMITS.max_seconds, gt=0)
     """Maximum CPU time for reading one grammar, in seconds, before its request is queued."""
-    max_grammar_states: int = Field(default=DEFAULT_LIMITS.max_states, ge=1000)
+    max_grammar_states: int = setting(DEFAULT_LIMITS.max_states, ge=1000)
     """Maximum lexer states that one structured answer may need. Each takes about 350 bytes."""
-    request_timeout_s: float | None = Field(default=None, gt=0)
-    stream_interval: int | None = Field(default=None, ge=1)
-    """Minimum tokens of a stream's chunk. The first and the last chunk may have fewer.
+    request_timeout_s: float | None = setting(None, gt=0)
 
-    None: the tokens of a round, and under load those of 50 ms (ingress/pace.py).
+    @property
+    def grammar_limits(self) -> GrammarLimits:
+        return GrammarLimits(
+            max_chars=self.max_grammar_chars,
+            max_seconds=self.max_grammar_seconds,
+            max_states=self.max_grammar_states,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceConfig:
+    """All settings of `specdec serve` and serveConfigV2.
+
+    Users write them by flat names. Make one by `of`, which checks them.
     """
-    audit_share: float = Field(default=0.01, ge=0, le=1)
+
+    PANEL: ClassVar[str] = _MODEL
+
+    model: str = model_argument()
+    served_model_name: str = flag("", "Model name in requests. Default: the last part of MODEL.")
+    loading: LoadOptions = section(LoadOptions, gpu_memory_utilization=None)
+    speculation: SpeculationOptions = section(SpeculationOptions)
+    scheduler: SchedulerOptions = section(SchedulerOptions)
+    scaling: ScalingOptions = section(ScalingOptions)
+    thresholds: Thresholds = thresholds_section()
+    gpus: GpuOptions = section(GpuOptions)
+    nodes: NodeOptions = section(NodeOptions)
+    tls: TlsOptions = section(TlsOptions)
+    telemetry: TelemetryOptions = section(TelemetryOptions)
+    web: WebOptions = section(WebOptions)
+    keys: KeyOptions = section(KeyOptions)
+    limits: LimitOptions = section(LimitOptions)
+
+    trust_request_chat_template: bool = setting(False)
+    """Whether chats may bring their own template, which is sandboxed and has its own process."""
+    special_tokens_in_text: SpecialTokensInText = flag(
+        SpecialTokensInText.ALLOW,
+        "Treatment of control tokens in the texts of a conversation, such as <|im_end|>. "
+        "`allow` (default) reads them as control tokens, `plain` as ordinary text. "
+        "`refuse` answers 400.",
+        choices=SpecialTokensInText,
+    )
+    tool_call_parser: str = flag(
+        "auto",
+        "Format of tool calls, by vLLM's name, such as `hermes`. `auto` (default) chooses it "
+        "by the model's files. `none` reads no calls. An unknown name lists all names.",
+        check=partial(_check_parser, "tool_call_parser"),
+        metavar="NAME",
+    )
+    reasoning_parser: str = flag(
+        "auto",
+        "Format of reasoning, by vLLM's name, such as `qwen3`. `auto` (default) chooses it by "
+        "the model's files. `none` leaves reasoning in the content. An unknown name lists all "
+        "names.",
+        check=partial(_check_parser, "reasoning_parser"),
+        metavar="NAME",
+    )
+    per_request_spec_decode_metrics: SpecMetrics = flag(
+        SpecMetrics.SUMMARY,
+        "Speculation statistics in each response. Default: summary.",
+        panel="Speculation",
+        metavar="[none|summary]",
+    )
+    unknown_fields: UnknownFieldsMode = flag(
+        UnknownFieldsMode.WARN,
+        "Unknown request fields: ignored with a warning (`warn`, the default), or refused.",
+        metavar="[warn|refuse]",
+    )
+    metrics_compat: MetricsCompat = flag(
+        MetricsCompat.NONE,
+        "Second naming scheme of /metrics, besides our own. Default: none.",
+        metavar="[none|vllm]",
+    )
+    generation_config: GenerationConfig = flag(
+        GenerationConfig.AUTO,
+        "`auto` (default) fills what a request leaves open by the model's generation_config.json.",
+        metavar="[auto|none]",
+    )
+    host: str = flag("127.0.0.1", "Address to listen on.", panel=_ADDRESS, show_default="127.0.0.1")
+    port: int = flag(
+        8000,
+        "HTTP port.",
+        bounds={"ge": 1, "le": 65535},
+        panel=_ADDRESS,
+        show_default="8000",
+    )
+    grpc_port: int = flag(
+        9000,
+        "gRPC port.",
+        bounds={"ge": 1, "le": 65535},
+        panel=_ADDRESS,
+        show_default="9000",
+    )
+    resume_timeout_s: float = setting(RESUME_TIMEOUT_S, gt=0)
+    """Seconds that requests wait for a coordinator or target that is away. Then /ready returns
+    503."""
+    ready_timeout_s: float = flag(
+        READY_TIMEOUT_S,
+        "Seconds after which the command gives up if nothing answers. Default: 600.",
+        "--ready-timeout",
+        bounds={"gt": 0},
+        panel=_ADDRESS,
+        metavar="SECONDS",
+    )
+    stream_interval: int | None = flag(
+        None,
+        "Minimum tokens of a stream's chunk after the first. Default: not set. Each round's "
+        "tokens are sent immediately, and under load those of at most 50 ms together.",
+        bounds={"ge": 1},
+        panel="Scale",
+    )
+    """The last chunk may have fewer tokens. See ingress/pace.py."""
+    audit_share: float = setting(0.01, ge=0, le=1)
     """Share of finished requests that are replayed without speculation and compared. 0: none.
 
     Replays run after every client's request.
     """
 
-    topology: Topology = Topology.SEPARATE
-    target_num_cpus: float = Field(default=1.0, ge=0)
-    draft_num_cpus: float = Field(default=1.0, ge=0)
-    ingress_num_cpus: float = Field(default=0.1, ge=0)
-    torch_threads: int | None = Field(default=None, ge=1)
+    topology: Topology = setting(Topology.SEPARATE)
+    target_num_cpus: float = setting(1.0, ge=0)
+    draft_num_cpus: float = setting(1.0, ge=0)
+    ingress_num_cpus: float = setting(0.1, ge=0)
+    torch_threads: int | None = setting(None, ge=1)
     """Threads of one replica's torch. None: the machine's cores, shared among local replicas."""
-    graceful_shutdown_s: float = Field(default=20.0, ge=0)
+    graceful_shutdown_s: float = setting(20.0, ge=0)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _accept_foreign_names(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        values = renamed_limits(refuse_unsupported(spread_speculative_config(values)))
-        one_key = values.pop("api_key", None)
-        return values if one_key is None else {**values, "api_keys": one_key}
-
-    @field_validator("api_keys", mode="before")
-    @classmethod
-    def _split_keys(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return tuple(key.strip() for key in value.split(",") if key.strip())
-        return value
-
-    @field_validator("tool_call_parser", "reasoning_parser")
-    @classmethod
-    def _check_parser(cls, name: str, field: ValidationInfo) -> str:
-        assert field.field_name is not None, "it checks two fields of this model"
-        return check_parser(field.field_name, name)
-
-    @field_validator("spec_method")
-    @classmethod
-    def _check_spec_method(cls, name: str | None) -> str | None:
-        if name is not None and name not in spec_methods():
-            *others, last = map(repr, spec_methods())
-            raise ValueError(f"Input should be {', '.join(others)} or {last}")
-        return name
-
-    @model_validator(mode="after")
-    def _check(self) -> ServiceConfig:
+    def __post_init__(self) -> None:
+        """Refuse settings that do not fit together."""
         if self.topology is Topology.COLOCATED:
             raise ValueError(
                 "topology=colocated is not supported by serve yet: use topology=separate, "
@@ -273,12 +238,22 @@ class ServiceConfig(
             )
         if uses_draft_model(self.method) and not self.draft:
             raise ValueError(f"spec_method={self.method} needs spec_model")
-        if self.spec_model and not uses_draft_model(self.method):
+        if self.speculation.spec_model and not uses_draft_model(self.method):
             raise ValueError(f"spec_model is given, but spec_method={self.method} uses none")
+        self.nodes.check_cells(self.scaling.cells)
         self.pool_config()
-        if self.api_key_file is not None:
-            read_key_file(self.api_key_file)
-        return self
+
+    @classmethod
+    def of(cls, **settings: Any) -> ServiceConfig:
+        """Return the configuration. SPECDEC_* of this process set what `settings` leave out.
+
+        Raises pydantic's ValidationError with every mistake.
+        """
+        return _checked({**environment(), **settings})
+
+    def replaced(self, **settings: Any) -> ServiceConfig:
+        """Return the configuration with other values, by their flat names."""
+        return assembled(ServiceConfig, {**values_of(self), **settings})
 
     @property
     def method(self) -> str:
@@ -295,8 +270,14 @@ class ServiceConfig(
 
     @property
     def _drafting(self) -> Drafting:
-        asks = bool(self.draft_replicas or self.max_draft_replicas)
-        return choose_drafting(self.model, self.spec_method, self.spec_model, wants_draft=asks)
+        asks = bool(self.scaling.draft_replicas or self.scaling.max_draft_replicas)
+        spec = self.speculation
+        return choose_drafting(self.model, spec.spec_method, spec.spec_model, wants_draft=asks)
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether targets run on GPUs. Known once `with_gpus` has seen what there is."""
+        return bool(self.gpus.target_num_gpus)
 
     @property
     def model_name(self) -> str:
@@ -306,60 +287,32 @@ class ServiceConfig(
     @property
     def max_draft_tokens(self) -> int:
         """Maximum K of a request and of the policy."""
-        if self.spec_tokens is not None:
-            return self.spec_tokens
-        return default_draft_tokens(self.spec_policy, has_gpu=self.has_gpu)
+        if self.speculation.spec_tokens is not None:
+            return self.speculation.spec_tokens
+        return default_draft_tokens(self.speculation.spec_policy, has_gpu=self.has_gpu)
 
     @property
     def num_draft_replicas(self) -> int:
         """Maximum draft replicas of a cell. 0 without a draft model."""
-        return self.draft_bounds.most if self.draft else 0
+        return self.scaling.draft_bounds.most if self.draft else 0
 
     @property
     def autoscales(self) -> bool:
         """Whether the number of targets or drafts follows the load."""
-        scaled = [self.target_bounds, *([self.draft_bounds] if self.draft else [])]
+        scaling = self.scaling
+        scaled = [scaling.target_bounds, *([scaling.draft_bounds] if self.draft else [])]
         return any(bounds.least < bounds.most for bounds in scaled)
-
-    @property
-    def named_keys(self) -> dict[str, str]:
-        """Name of every accepted API key, by the key's SHA-256. Empty: no key is needed."""
-        split = [entry.rpartition(":") for entry in self.api_key_sha256]
-        named = {digest: name or default_name(digest) for name, _, digest in split}
-        filed = read_key_file(self.api_key_file) if self.api_key_file else {}
-        given = [key_digest(key.get_secret_value()) for key in self.api_keys]
-        return named | filed | {digest: default_name(digest) for digest in given}
-
-    @property
-    def grammar_limits(self) -> GrammarLimits:
-        return GrammarLimits(
-            max_chars=self.max_grammar_chars,
-            max_seconds=self.max_grammar_seconds,
-            max_states=self.max_grammar_states,
-        )
-
-    def client_limits(self, cell: int) -> ClientLimits:
-        return ClientLimits(
-            max_concurrent=self.max_concurrent_per_key,
-            requests_per_minute=self.requests_per_minute_per_key,
-            cell=cell,
-            num_cells=self.cells,
-        )
 
     def pool_config(self) -> PoolConfig:
         """Return the scheduler's configuration. Raises ValueError for limits that do not fit
         together."""
-        speculation = SpeculationConfig(
-            method=self.method,
-            num_draft_tokens=self.max_draft_tokens,
-            k_policy=self.spec_policy,
-            k_schedule=self.spec_schedule,
-            min_confidence=self.spec_min_confidence,
-            ngram=NgramConfig.suiting(
-                self.spec_policy, self.prompt_lookup_max, self.prompt_lookup_min
-            ),
+        return self.speculation.scheduler_config(
+            self.method,
+            self.max_draft_tokens,
+            rows=self.scheduler.rows(has_gpu=self.has_gpu),
+            window=self.scheduler.window,
+            **self.scheduler.limits(has_gpu=self.has_gpu),
         )
-        return self.pool_config_with(speculation, has_gpu=self.has_gpu)
 
     def threads_per_replica(self, num_cores: int) -> int:
         """Return the torch threads of one replica when all replicas share `num_cores` cores.
@@ -371,28 +324,25 @@ class ServiceConfig(
         if self.torch_threads is not None:
             return self.torch_threads
         num_used = num_cores if num_cores <= 2 else num_cores - 1
-        per_cell = self.target_bounds.most + self.num_draft_replicas
-        return max(1, num_used // (self.cells * per_cell))
-
-    def with_environment(self) -> ServiceConfig:
-        """Return the configuration with SPECDEC_* of this process for the fields that were left
-        out.
-
-        This lets API keys come from a Secret.
-        """
-        return ServiceConfig(**{name: getattr(self, name) for name in self.model_fields_set})
+        per_cell = self.scaling.target_bounds.most + self.num_draft_replicas
+        return max(1, num_used // (self.scaling.cells * per_cell))
 
     def deployable(self) -> dict[str, Any]:
         """Return what is sent to the cluster: values that differ from the defaults, and keys as
         digests."""
-        kept_here = {"api_keys", "api_key_file", "metrics_api_key", "ready_timeout_s"}
-        values = self.model_dump(mode="json", exclude_defaults=True, exclude=kept_here)
-        if self.metrics_key_digest:
-            values["metrics_api_key_sha256"] = self.metrics_key_digest
-        if self.named_keys:
+        defaults, given = {d.name: d.default for d in declarations(ServiceConfig)}, values_of(self)
+        changed = {
+            name: value
+            for name, value in given.items()
+            if name not in _KEPT_HERE and value != defaults[name]
+        }
+        values: dict[str, Any] = json.loads(json.dumps(changed, default=str))
+        if self.web.metrics_key_digest:
+            values["metrics_api_key_sha256"] = self.web.metrics_key_digest
+        if self.keys.named:
             values["api_key_sha256"] = [
                 digest if name == default_name(digest) else f"{name}:{digest}"
-                for digest, name in self.named_keys.items()
+                for digest, name in self.keys.named.items()
             ]
         return values
 
@@ -401,17 +351,37 @@ class ServiceConfig(
 
         A coordinator of another version is not shared.
         """
-        text = yaml.safe_dump(self.deployable(), sort_keys=True)
+        text = json.dumps(self.deployable(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def load_service_config(path: Path | None, flags: dict[str, Any]) -> ServiceConfig:
-    """Merge flags over environment over file. Raises pydantic's ValueError with every mistake."""
+def load_service_config(path: Path | None, flags: Mapping[str, Any]) -> ServiceConfig:
+    """Merge flags over environment over file. Raises ValueError with every mistake."""
+    import yaml
+
     from_file: Any = yaml.safe_load(path.read_text()) if path else {}
     if not isinstance(from_file or {}, dict) or any(
         not isinstance(n, str) for n in from_file or ()
     ):
         raise ValueError(f"{path} is not a mapping of settings")
-    overruled = {name for name in from_file or {} if f"{ENV_PREFIX}{name}".upper() in os.environ}
-    kept = {name: value for name, value in (from_file or {}).items() if name not in overruled}
-    return ServiceConfig(**{**kept, **flags})
+    return _checked({**(from_file or {}), **environment(), **flags})
+
+
+def environment() -> dict[str, str]:
+    """Return the settings of SPECDEC_* variables of this process, as texts."""
+    given = {name.upper(): text for name, text in os.environ.items()}
+    names = {d.name: f"{ENV_PREFIX}{d.name}".upper() for d in declarations(ServiceConfig)}
+    return {name: given[variable] for name, variable in names.items() if variable in given}
+
+
+def _checked(values: Mapping[str, Any]) -> ServiceConfig:
+    from deployments.config.checking import checked
+
+    return checked(ServiceConfig, values, _translated)
+
+
+def _translated(values: dict[str, Any]) -> dict[str, Any]:
+    """Replace the names of other servers and old names by ours."""
+    values = renamed_limits(refuse_unsupported(spread_speculative_config(values)))
+    one_key = values.pop("api_key", None)
+    return values if one_key is None else {**values, "api_keys": one_key}

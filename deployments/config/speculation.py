@@ -28,7 +28,7 @@ class SpeculationOptions:
         None,
         "Source of the drafted tokens. Default: draft_model with --spec-model, otherwise ngram "
         "(prompt lookup).",
-        choices=spec_methods(),
+        choices=spec_methods,
     )
     spec_model: str | None = flag(
         None, "Draft model. It may be the target itself.", metavar="PATH_OR_ID"

@@ -1,16 +1,28 @@
-"""The settings of what a service logs of single requests. OTEL_* set the rest."""
+"""Declares what a service logs of single requests. OTEL_* set the rest."""
 
 from __future__ import annotations
 
-from pydantic_settings import BaseSettings
+from dataclasses import dataclass
+from typing import ClassVar
 
-from deployments.observability.logs import LogFormat
+from deployments.config.flags import flag
+from deployments.names import LogFormat
 
 
-class TelemetrySettings(BaseSettings):
-    """Fields of ServiceConfig."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryOptions:
+    """Logs of a service."""
 
-    log_format: LogFormat = LogFormat.TEXT
-    """json: one object per line, with trace and request IDs."""
-    request_log: bool = True
-    """Whether ingresses log one line for every request, without its text."""
+    PANEL: ClassVar[str] = "Address"
+
+    log_format: LogFormat = flag(
+        LogFormat.TEXT,
+        "`json` writes each log line as an object, with trace and request. Default: text.",
+        metavar="[text|json]",
+    )
+    request_log: bool = flag(
+        True,
+        "Log one line for every request: key name, tokens, times and end, but not its text. "
+        "Default: on.",
+        "--request-log/--no-request-log",
+    )

@@ -1,34 +1,39 @@
-"""The settings of TLS between the processes of a service."""
+"""Declares TLS between the processes of a service."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import Field, model_validator
-from pydantic_settings import BaseSettings
+from deployments.config.flags import flag, setting
 
-from deployments.wire.tls_files import TlsFiles
+if TYPE_CHECKING:
+    from deployments.wire.tls_files import TlsFiles
 
 
-class TlsSettings(BaseSettings):
-    """Fields of ServiceConfig."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """Files of the coordinator's streams. Their paths are the same on every node."""
 
-    coordinator_tls_cert: Path | None = None
-    """PEM certificate of the coordinator, the replicas and the ingresses, with its chain to the
-    authority.
+    PANEL: ClassVar[str] = "Address"
 
-    The path is the same on every node.
-    """
-    coordinator_tls_key: Path | None = None
-    """Private key of the certificate, not encrypted."""
-    coordinator_tls_ca: Path | None = None
-    """Certificate of the authority. Peers without a certificate signed by it are refused."""
-    coordinator_tls_name: str = Field(default="specdec-coordinator", min_length=1)
+    coordinator_tls_cert: Path | None = flag(
+        None, "PEM certificate for TLS between the processes of the service.", resolve_path=True
+    )
+    """Used by coordinator, replicas and ingresses, with its chain to the authority."""
+    coordinator_tls_key: Path | None = flag(
+        None, "Private key of --coordinator-tls-cert.", resolve_path=True
+    )
+    """Not encrypted."""
+    coordinator_tls_ca: Path | None = flag(
+        None, "Authority that has signed the certificates of all sides.", resolve_path=True
+    )
+    """Peers without a certificate signed by it are refused."""
+    coordinator_tls_name: str = setting("specdec-coordinator", min_length=1)
     """A DNS name in the certificate. No certificate has the addresses of pods."""
 
-    @model_validator(mode="after")
-    def _check_tls(self) -> Self:
+    def __post_init__(self) -> None:
         paths = {
             name: getattr(self, name)
             for name in ("coordinator_tls_cert", "coordinator_tls_key", "coordinator_tls_ca")
@@ -39,11 +44,12 @@ class TlsSettings(BaseSettings):
         for name, path in paths.items():
             if path is not None and not path.is_absolute():
                 raise ValueError(f"{name}={path} must be absolute: every process reads it")
-        return self
 
     @property
-    def coordinator_tls(self) -> TlsFiles | None:
+    def files(self) -> TlsFiles | None:
         """TLS files of the coordinator's streams. None: plain text."""
+        from deployments.wire.tls_files import TlsFiles
+
         cert, key, ca = self.coordinator_tls_cert, self.coordinator_tls_key, self.coordinator_tls_ca
         if cert is None or key is None or ca is None:
             return None

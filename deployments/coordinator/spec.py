@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from deployments.config.client_limits import ClientLimits
 from deployments.coordinator.server import PortLimits
-from deployments.observability.logs import LogFormat
+from deployments.names import LogFormat
 from deployments.wire.tls_files import TlsFiles
 from specdec_core.config import PoolConfig
 

@@ -7,8 +7,8 @@ the replica. Every other process writes to its standard error, which Ray keeps.
 from __future__ import annotations
 
 import logging
-from enum import StrEnum
 
+from deployments.names import LogFormat
 from deployments.observability.json_logs import JsonFormatter
 from deployments.observability.process import ProcessName
 
@@ -17,13 +17,6 @@ REQUESTS = "specdec.requests"
 _OURS = ("deployments", "specdec_core", REQUESTS)
 _SERVE = "ray.serve"
 _TEXT = "%(levelname)s %(asctime)s %(name)s: %(message)s"
-
-
-class LogFormat(StrEnum):
-    """Format of a log line."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def begin_logs(process: ProcessName, log_format: LogFormat) -> None:

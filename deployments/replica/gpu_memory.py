@@ -20,12 +20,16 @@ def memory_share(config: ServiceConfig, role: Role, device: torch.device) -> flo
 
     Each process computes its own part from the models' files, without seeing the other processes.
     """
-    if config.gpu_memory_utilization is not None:
-        return config.gpu_memory_utilization
-    if device.type != "cuda" or not (config.target_num_gpus or config.draft_num_gpus):
+    if config.loading.gpu_memory_utilization is not None:
+        return config.loading.gpu_memory_utilization
+    if device.type != "cuda" or not (config.gpus.target_num_gpus or config.gpus.draft_num_gpus):
         return DEFAULT_GPU_MEMORY_UTILIZATION
-    target = _needs_of(config.model, config.revision, config, device)
-    draft = _needs_of(config.draft, config.draft_revision, config, device) if config.draft else None
+    target = _needs_of(config.model, config.loading.revision, config, device)
+    draft = (
+        _needs_of(config.draft, config.loading.draft_revision, config, device)
+        if config.draft
+        else None
+    )
     total = DeviceMemory.now(device).total
     shares = []
     for num_targets, num_drafts in crowds(config):
@@ -41,4 +45,4 @@ def memory_share(config: ServiceConfig, role: Role, device: torch.device) -> flo
 def _needs_of(
     model: str, revision: str | None, config: ServiceConfig, device: torch.device
 ) -> ColocatedDraft:
-    return companion_of(local_folder(resolve_model(model), revision), config.dtype, device)
+    return companion_of(local_folder(resolve_model(model), revision), config.loading.dtype, device)

@@ -62,8 +62,8 @@ def accelerator_name(device: torch.device) -> str:
 
 def device_name(config: ServiceConfig, role: Role) -> str:
     """Return the device of a replica. Without a GPU from Ray, it leaves visible GPUs to others."""
-    num_gpus = config.target_num_gpus if role is Role.TARGET else config.draft_num_gpus
-    return config.device if num_gpus or config.device != "auto" else "cpu"
+    num_gpus = config.gpus.target_num_gpus if role is Role.TARGET else config.gpus.draft_num_gpus
+    return config.loading.device if num_gpus or config.loading.device != "auto" else "cpu"
 
 
 def host_model(
@@ -81,14 +81,14 @@ def host_model(
     ranks = ranks or OneRank()
     # Draft and target share the tokenizer: a grammar means the same to both.
     grammars = Compiler(
-        lambda: load_text_model(resolve_model(config.model), revision=config.revision),
-        config.grammar_limits,
+        lambda: load_text_model(resolve_model(config.model), revision=config.loading.revision),
+        config.limits.grammar_limits,
         GrammarThreads(),
     )
     trim()  # what reading and packing weights has left: twice the demo model
     loaded = timed(loaded, role)
     grammars.begin()
-    is_open = role is Role.TARGET and config.max_num_seqs is None
+    is_open = role is Role.TARGET and config.scheduler.max_num_seqs is None
     return HostedModel(
         runner=Replica(ranks.lead(loaded.model), role, grammars),
         ranks=ranks,
@@ -118,15 +118,15 @@ def _load(
     return load_model(
         resolve_model(path),
         LoadConfig(
-            dtype=config.dtype,
+            dtype=config.loading.dtype,
             device=device,
-            revision=config.revision if is_target else config.draft_revision,
-            max_model_len=config.max_model_len,
-            kv_cache_tokens=config.kv_cache_tokens,
+            revision=config.loading.revision if is_target else config.loading.draft_revision,
+            max_model_len=config.loading.max_model_len,
+            kv_cache_tokens=config.loading.kv_cache_tokens,
             # The target decides on every proposal, so a draft need not pay for equal bits.
-            numerics=config.numerics if is_target else Numerics.FAST,
-            enable_prefix_caching=config.enable_prefix_caching,
-            enforce_eager=config.enforce_eager,
+            numerics=config.loading.numerics if is_target else Numerics.FAST,
+            enable_prefix_caching=config.loading.enable_prefix_caching,
+            enforce_eager=config.loading.enforce_eager,
             gpu_memory_utilization=memory_share(config, role, device_of(device)),
             on_stage=tell,
             max_choices=pool.max_choices if is_target else pool.max_group_size,

@@ -49,10 +49,10 @@ class _PoolReplica:
     role: ClassVar[Role]
 
     def __init__(self, config: ServiceConfig, coordinator: CoordinatorSpec) -> None:
-        check_tls(config.coordinator_tls)
+        check_tls(config.tls.files)
         self._id = f"{self.role}-{serve.get_replica_context().replica_id.unique_id}"
         process = ProcessName(role=Part(self.role), id=self._id, cell=coordinator.cell)
-        begin_replica_logs(process, config.log_format)
+        begin_replica_logs(process, config.telemetry.log_format)
         self._tracing = begin_tracing(process)
         self._coordinator = coordinator
         self._graceful_shutdown_s = config.graceful_shutdown_s

@@ -13,7 +13,7 @@ from typing import Any
 
 from deployments.autoscaling.decision import Change, Memory, View, decide
 from deployments.autoscaling.signals import SignalMeter
-from deployments.config.aims import Bounds, Thresholds
+from deployments.config.scaling import Bounds, Thresholds
 from deployments.names import deployment_name
 from deployments.simulation.capacity import Cell, Plant
 from deployments.simulation.replicating import ReplicaProcess

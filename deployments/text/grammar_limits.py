@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deployments.text.grammar_source import refusal
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarSpec
 
@@ -36,6 +35,8 @@ class GrammarLimits:
         """Return the error for the library's `message`; it names the limit, if that is exceeded."""
         first_line, _, _ = message.partition("\n")
         if not any(word in first_line.lower() for word in _OUT_OF_STATES):
+            from deployments.text.grammar_source import refusal
+
             return refusal(message, spec)
         return InvalidRequestError(
             "structured output: the grammar is too complex: this answer needs more than "

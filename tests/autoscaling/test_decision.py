@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deployments.autoscaling.decision import Decision, Memory, View, decide
 from deployments.autoscaling.signals import CellSignals
-from deployments.config.aims import Bounds, Thresholds
+from deployments.config.scaling import Bounds, Thresholds
 from tests.autoscaling.signals import signals
 
 AIMS = Thresholds(

@@ -17,7 +17,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from deployments.app import build_app, num_cpus_needed, serve_config
 from deployments.autoscaling.serve_options import POLICY
-from deployments.config.aims import Bounds, Thresholds
+from deployments.config.scaling import Bounds, Thresholds
 from deployments.config.service import ServiceConfig
 from tests.autoscaling.signals import signals
 from tests.autoscaling.test_signals import Point
@@ -55,7 +55,7 @@ class DeploymentId:
 
 def policy(**settings: Any) -> Any:
     """Made as Serve makes it: the module by value, the class from the text's arguments."""
-    (application,) = serve_config(ServiceConfig(**{**SCALED, **settings}))["applications"]
+    (application,) = serve_config(ServiceConfig.of(**{**SCALED, **settings}))["applications"]
     text = AutoscalingPolicy(**application["autoscaling_policy"])
     module = sys.modules[POLICY.partition(":")[0]]
     cloudpickle.register_pickle_by_value(module)
@@ -121,14 +121,16 @@ def test_without_reports_nothing_is_decided_for_a_cell(metrics: Any) -> None:
 
 
 def test_what_the_policy_is_given_are_its_settings() -> None:
-    config = ServiceConfig(**{**SCALED, "scale_down_delay_s": 7, "max_num_seqs": 5, "window": 20})
+    config = ServiceConfig.of(
+        **{**SCALED, "scale_down_delay_s": 7, "max_num_seqs": 5, "window": 20}
+    )
     (application,) = serve_config(config)["applications"]
     aims = Thresholds(**application["autoscaling_policy"]["policy_kwargs"]["aims"])
     assert aims == Thresholds(window=20, max_group_size=5, up_delay_s=0.0, down_delay_s=7.0)
 
 
 def test_the_default_settings_are_the_default_aims() -> None:
-    config = ServiceConfig(model="m", min_target_replicas=1, max_target_replicas=2)
+    config = ServiceConfig.of(model="m", min_target_replicas=1, max_target_replicas=2)
     (application,) = serve_config(config)["applications"]
     aims = Thresholds(**application["autoscaling_policy"]["policy_kwargs"]["aims"])
     pool = config.pool_config()
@@ -136,14 +138,14 @@ def test_the_default_settings_are_the_default_aims() -> None:
 
 
 def test_serve_takes_the_text() -> None:
-    text = yaml.safe_load(yaml.safe_dump(serve_config(ServiceConfig(**SCALED))))
+    text = yaml.safe_load(yaml.safe_dump(serve_config(ServiceConfig.of(**SCALED))))
     schema = ServeDeploySchema.model_validate(text)
     assert schema.applications[0].autoscaling_policy["policy_function"] == POLICY
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_every_deployment_has_its_bounds_and_reports_each_second() -> None:
-    app = build_app(ServiceConfig(**SCALED, cells=2))
+    app = build_app({**SCALED, "cells": 2})
     found = {app._bound_deployment.name: app._bound_deployment}
     for replicas in app._bound_deployment.init_args[2:]:
         found[replicas._bound_deployment.name] = replicas._bound_deployment
@@ -158,30 +160,32 @@ def test_every_deployment_has_its_bounds_and_reports_each_second() -> None:
 
 
 def test_without_bounds_numbers_are_fixed_and_there_is_no_policy() -> None:
-    config = ServiceConfig(model="m", spec_model="d", target_replicas=2, draft_replicas=3)
+    config = ServiceConfig.of(model="m", spec_model="d", target_replicas=2, draft_replicas=3)
     assert not config.autoscales
     assert "autoscaling_policy" not in serve_config(config)["applications"][0]
-    (target, draft) = build_app(config)._bound_deployment.init_args[2:]
+    (target, draft) = build_app(config.deployable())._bound_deployment.init_args[2:]
     assert target._bound_deployment.num_replicas == 2
     assert draft._bound_deployment.num_replicas == 3
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_first_number_keeps_the_bounds() -> None:
-    config = ServiceConfig(model="m", min_target_replicas=2, max_target_replicas=4)
-    (target,) = build_app(config)._bound_deployment.init_args[2:]
+    config = ServiceConfig.of(model="m", min_target_replicas=2, max_target_replicas=4)
+    (target,) = build_app(config.deployable())._bound_deployment.init_args[2:]
     assert target._bound_deployment._deployment_config.autoscaling_config.initial_replicas == 2
-    assert config.target_bounds == Bounds(2, 4)
+    assert config.scaling.target_bounds == Bounds(2, 4)
 
 
 def test_bounds_of_drafts_alone_scale_where_there_is_a_draft_model() -> None:
     bounds = {"min_draft_replicas": 0, "max_draft_replicas": 2}
-    assert ServiceConfig(model="m", spec_model="d", **bounds).autoscales
-    assert not ServiceConfig(model="m", spec_method="ngram", **bounds).autoscales
+    assert ServiceConfig.of(model="m", spec_model="d", **bounds).autoscales
+    assert not ServiceConfig.of(model="m", spec_method="ngram", **bounds).autoscales
 
 
 def test_a_ray_of_one_s_own_has_room_for_the_most_replicas_and_threads_are_theirs() -> None:
-    config = ServiceConfig(**SCALED, target_num_cpus=1, draft_num_cpus=0.5, max_ingress_replicas=1)
+    config = ServiceConfig.of(
+        **SCALED, target_num_cpus=1, draft_num_cpus=0.5, max_ingress_replicas=1
+    )
     assert num_cpus_needed(config) == 5  # 3 targets, 2 halves, a tenth
     assert config.threads_per_replica(11) == 2
 
@@ -202,7 +206,7 @@ def test_a_ray_of_one_s_own_has_room_for_the_most_replicas_and_threads_are_their
 )
 def test_bounds_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        ServiceConfig(model="m", **settings)
+        ServiceConfig.of(model="m", **settings)
 
 
 def test_a_decision_that_fails_is_logged_and_leaves_the_numbers(

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from deployments.config.aims import Bounds, Thresholds
+from deployments.config.scaling import Bounds, Thresholds
 from deployments.simulation.capacity import CellRun, Job, Plant
 from deployments.simulation.coordinating import CoordinatorCosts
 from deployments.simulation.load import TimedJob, drawn

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from deployments.autoscaling.desired import DesiredReplicas
 from deployments.autoscaling.hysteresis import PendingChange, steady
-from deployments.config.aims import Bounds, Thresholds
+from deployments.config.scaling import Bounds, Thresholds
 
 AIMS = Thresholds(
     window=32, max_group_size=8, up_delay_s=3.0, down_delay_s=10.0, zero_delay_s=20.0, slack=0.8

@@ -12,7 +12,7 @@ import pytest
 
 from deployments.autoscaling.decision import Memory, View, decide
 from deployments.autoscaling.signals import CellSignals
-from deployments.config.aims import Bounds, Thresholds
+from deployments.config.scaling import Bounds, Thresholds
 
 TRACES = Path(__file__).parent / "traces"
 BOUNDS = {"target": Bounds(1, 3), "draft": Bounds(0, 2)}

@@ -11,7 +11,7 @@ from deployments.autoscaling.desired import (
     ingress_wish,
     target_wish,
 )
-from deployments.config.aims import Bounds, Thresholds
+from deployments.config.scaling import Bounds, Thresholds
 from tests.autoscaling.signals import KV_TOKENS, signals
 
 AIMS = Thresholds(window=32, max_group_size=8, target_load=0.5, kv=0.8, draft_busy=0.5)

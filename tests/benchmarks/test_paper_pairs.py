@@ -147,7 +147,7 @@ def test_every_pair_file_is_a_service_configuration_of_the_papers_sizes(file: Pa
     assert config.method is SpecMethod.DRAFT_MODEL
     assert (pool.max_group_size, pool.window) == (16, 48)
     assert pool.speculation.num_draft_tokens == 5
-    assert config.chat_template is None or config.chat_template.is_file()
+    assert config.loading.chat_template is None or config.loading.chat_template.is_file()
 
 
 def test_the_vicuna_template_is_the_format_it_was_trained_on() -> None:

@@ -18,7 +18,7 @@ import uvicorn
 
 from deployments.config.service import SpecMetrics
 from deployments.coordinator.status import pool_status
-from deployments.observability.metrics.export_prometheus import MetricsCompat
+from deployments.names import MetricsCompat
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from tests.benchmarks.served_peers.fake_server import FakeServer, listening

@@ -21,22 +21,22 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(
     file.write_text("port: 1111\ngrpc_port: 2222\nmax_queued: 3\n")
     monkeypatch.setenv("SPECDEC_PORT", "4444")
     monkeypatch.setenv("SPECDEC_GRPC_PORT", "5555")
-    config = service_config(file, {"port": 6666, "config": file, "host": None})
-    assert (config.port, config.grpc_port, config.max_queued) == (6666, 5555, 3)
+    config = service_config(file, {"port": 6666, "host": None})
+    assert (config.port, config.grpc_port, config.scheduler.max_queued) == (6666, 5555, 3)
     assert config.host == "127.0.0.1"
 
 
 def test_numerics_are_a_setting_like_others() -> None:
     config = service_config(None, {"numerics": "exact"})
-    assert config.numerics is Numerics.EXACT
+    assert config.loading.numerics is Numerics.EXACT
     assert config.deployable() == {"numerics": "exact"}
-    assert service_config(None, {}).numerics is Numerics.AUTO
+    assert service_config(None, {}).loading.numerics is Numerics.AUTO
 
 
 def test_vllms_speculative_config_is_understood() -> None:
     spec = '{"method": "ngram", "num_speculative_tokens": 7}'
     config = service_config(None, {"speculative_config": spec})
-    assert (config.method, config.spec_tokens) == (SpecMethod.NGRAM, 7)
+    assert (config.method, config.speculation.spec_tokens) == (SpecMethod.NGRAM, 7)
 
 
 def test_parsers_have_vllms_names_and_travel_to_the_cluster() -> None:

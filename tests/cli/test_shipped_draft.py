@@ -45,11 +45,11 @@ def test_its_training_text_shares_no_run_of_words_with_spec_bench(spec_bench: Pa
 
 
 def test_the_demo_is_served_with_it_where_a_draft_is_asked_for() -> None:
-    assert ServiceConfig().draft is None
-    config = ServiceConfig(draft_replicas=1)
+    assert ServiceConfig.of().draft is None
+    config = ServiceConfig.of(draft_replicas=1)
     assert (config.draft, config.num_draft_replicas) == (DRAFT.name, 1)
-    assert ServiceConfig(spec_method="ngram").draft is None
-    assert ServiceConfig(model="another").draft is None
+    assert ServiceConfig.of(spec_method="ngram").draft is None
+    assert ServiceConfig.of(model="another").draft is None
 
 
 @pytest.mark.slow

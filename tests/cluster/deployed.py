@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from deployments.autoscaling.serve_options import replica_options
-from deployments.config.aims import Bounds
+from deployments.config.scaling import Bounds
 from deployments.config.service import ServiceConfig
 from deployments.names import deployment_name
 from specdec_core.messages import Role
@@ -65,9 +65,9 @@ class Deployed:
         (application,) = config["applications"]
         application["args"].update(settings)
         if bounds is not None:
-            args = ServiceConfig(**application["args"])
-            options = replica_options(args, args.target_replicas, bounds)
-            names = [deployment_name(Role.TARGET, cell) for cell in range(args.cells)]
+            args = ServiceConfig.of(**application["args"])
+            options = replica_options(args, args.scaling.target_replicas, bounds)
+            names = [deployment_name(Role.TARGET, cell) for cell in range(args.scaling.cells)]
             application["deployments"] = [{"name": name, **options} for name in names]
         service["spec"]["serveConfigV2"] = yaml.safe_dump(config, sort_keys=False)
         return service

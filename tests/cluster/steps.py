@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from deployments.config.aims import Bounds
+from deployments.config.scaling import Bounds
 from tests.cluster.deployed import CLIENT_POD, CLIENTS, FOREIGN, NAMESPACE, SERVICE
 from tests.cluster.kubectl import Kubectl, KubectlError, Manifest, is_ready
 from tests.cluster.kubectl import apply as apply_objects

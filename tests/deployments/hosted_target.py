@@ -11,7 +11,7 @@ from specdec_core.messages import GroupLease, GroupResult, Occupancy
 
 def tiny_config(folder: Path) -> ServiceConfig:
     """The settings of a service with the tiny model in `folder`."""
-    return ServiceConfig(
+    return ServiceConfig.of(
         model=str(folder), device="cpu", dtype="float32", numerics="fast", kv_cache_tokens=4096
     )
 

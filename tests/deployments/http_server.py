@@ -21,7 +21,7 @@ from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.pace import ChunkPacing
 from deployments.ingress.request_limits import RequestLimits
-from deployments.observability.metrics.export_prometheus import MetricsCompat
+from deployments.names import MetricsCompat
 from deployments.observability.tracing.requests import RequestSpans
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.tokenizer import TextModel

@@ -37,7 +37,7 @@ def add_response_template(folder: Path, template: object) -> None:
 def test_an_ingress_logs_its_formats_and_compiles_them(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    text = text_model(ServiceConfig(model=str(folder), tool_call_parser="hermes"))
+    text = text_model(ServiceConfig.of(model=str(folder), tool_call_parser="hermes"))
     with caplog.at_level(logging.INFO):
         begin_reading(text)
     assert "tool calls: hermes (by flag), reasoning: none (" in caplog.text
@@ -49,7 +49,7 @@ def test_a_response_template_that_is_not_valid_is_a_warning(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_response_template(folder, {"start_anchor": "A", "fields": {"x": {"opne": "<"}}})
-    config = ServiceConfig(model=str(folder))
+    config = ServiceConfig.of(model=str(folder))
     begin_reading(text_model(config))
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
@@ -59,7 +59,7 @@ def test_a_response_template_that_is_not_valid_is_a_warning(
 
 
 def test_a_model_without_a_format_compiles_nothing(folder: Path) -> None:
-    text = text_model(ServiceConfig(model=str(folder)))
+    text = text_model(ServiceConfig.of(model=str(folder)))
     begin_reading(text)
     assert text.answers is None
 

@@ -17,6 +17,7 @@ from deployments.app import (
 )
 from deployments.cli.serve import ready_line
 from deployments.config.api_keys import key_digest
+from deployments.config.flags import declarations
 from deployments.config.service import ServiceConfig, load_service_config
 from deployments.coordinator.server import process_settings
 from deployments.text.answers.choosing import ChosenFormats
@@ -34,8 +35,8 @@ from specdec_core.scheduler.grouping import OldestFirst, make_grouping_policy
 
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ServiceConfig.model_fields:
-        monkeypatch.delenv(f"SPECDEC_{name.upper()}", raising=False)
+    for declared in declarations(ServiceConfig):
+        monkeypatch.delenv(f"SPECDEC_{declared.name}".upper(), raising=False)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_mistakes_are_refused_with_what_to_use(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        ServiceConfig(**settings)
+        ServiceConfig.of(**settings)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_mistakes_are_refused_with_what_to_use(settings: dict[str, Any], message
 def test_the_batch_and_the_window_have_a_setting_each(
     settings: dict[str, Any], batch: int, window: int
 ) -> None:
-    pool = ServiceConfig(**settings).pool_config()
+    pool = ServiceConfig.of(**settings).pool_config()
     assert (pool.max_group_size, pool.window) == (batch, window)
     assert pool.max_choices == batch * (pool.speculation.num_draft_tokens + 1), (
         "what memory is planned for"
@@ -93,7 +94,7 @@ def test_the_batch_and_the_window_have_a_setting_each(
     ("settings", "policy"), [({}, OldestFirst), ({"group_by_shape": True}, EqualLength)]
 )
 def test_a_setting_selects_the_grouping_policy(settings: dict[str, Any], policy: type) -> None:
-    made = make_grouping_policy(ServiceConfig(**settings).pool_config())
+    made = make_grouping_policy(ServiceConfig.of(**settings).pool_config())
     assert type(made) is policy
 
 
@@ -115,16 +116,16 @@ def test_the_maximum_k_is_by_policy_and_device_unless_it_is_named(
     settings: dict[str, Any], expected: int
 ) -> None:
     """A fixed K of 15 would be slow nearly everywhere."""
-    pool = ServiceConfig(**settings).pool_config()
+    pool = ServiceConfig.of(**settings).pool_config()
     assert pool.speculation.num_draft_tokens == expected
 
 
 def test_a_k_that_is_named_travels_to_the_cluster_and_a_default_does_not() -> None:
     """Each process derives a default from the device of the targets, which travels."""
-    assert "spec_tokens" not in ServiceConfig().deployable()
-    assert ServiceConfig(spec_tokens=15).deployable()["spec_tokens"] == 15
-    on_gpu = ServiceConfig(target_num_gpus=1)
-    assert ServiceConfig(**on_gpu.deployable()).max_draft_tokens == 8
+    assert "spec_tokens" not in ServiceConfig.of().deployable()
+    assert ServiceConfig.of(spec_tokens=15).deployable()["spec_tokens"] == 15
+    on_gpu = ServiceConfig.of(target_num_gpus=1)
+    assert ServiceConfig.of(**on_gpu.deployable()).max_draft_tokens == 8
 
 
 @pytest.mark.parametrize(
@@ -140,17 +141,17 @@ def test_the_old_names_of_batch_and_window_are_taken_with_a_warning(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    named = ServiceConfig(**new)
-    assert ServiceConfig(**old) == named
+    named = ServiceConfig.of(**new)
+    assert ServiceConfig.of(**old) == named
     assert "max_group_size is now called max_num_seqs" in caplog.text
     for name, value in old.items():
         monkeypatch.setenv(f"SPECDEC_{name.upper()}", str(value))
-    assert ServiceConfig().pool_config() == named.pool_config()
+    assert ServiceConfig.of().pool_config() == named.pool_config()
 
 
 def test_speculation_is_by_goodput_unless_said_otherwise() -> None:
     assert SpeculationConfig().k_policy is KPolicyName.GOODPUT
-    assert ServiceConfig().pool_config().speculation.k_policy is KPolicyName.GOODPUT
+    assert ServiceConfig.of().pool_config().speculation.k_policy is KPolicyName.GOODPUT
 
 
 @pytest.mark.parametrize(
@@ -165,23 +166,23 @@ def test_speculation_is_by_goodput_unless_said_otherwise() -> None:
 )
 def test_the_demo_draft_runs_only_where_it_is_asked_for(asked: dict[str, Any]) -> None:
     """On CPUs it takes a core from its target and was measured not to earn it back."""
-    plain = ServiceConfig()
+    plain = ServiceConfig.of()
     assert (plain.method, plain.draft, plain.num_draft_replicas) == ("ngram", None, 0)
     assert "--draft-replicas 1" in ready_line(plain, Numerics.EXACT, ChosenFormats())
-    config = ServiceConfig(**asked)
+    config = ServiceConfig.of(**asked)
     assert uses_draft_model(config.method)
     assert config.draft == "smollm2-135m-draft"
     assert config.num_draft_replicas > 0
     assert "--draft-replicas" not in ready_line(config, Numerics.EXACT, ChosenFormats())
-    assert ServiceConfig(**config.deployable()).draft == config.draft
+    assert ServiceConfig.of(**config.deployable()).draft == config.draft
 
 
 def test_no_draft_replicas_means_no_draft() -> None:
-    assert ServiceConfig(draft_replicas=0).draft is None
+    assert ServiceConfig.of(draft_replicas=0).draft is None
 
 
 def test_neutral_values_of_foreign_settings_are_accepted() -> None:
-    assert ServiceConfig(tensor_parallel_size=1, quantization=None) == ServiceConfig()
+    assert ServiceConfig.of(tensor_parallel_size=1, quantization=None) == ServiceConfig.of()
 
 
 def test_flags_win_over_environment_over_file(
@@ -192,29 +193,29 @@ def test_flags_win_over_environment_over_file(
     monkeypatch.setenv("SPECDEC_GRPC_PORT", "2222")
     monkeypatch.setenv("SPECDEC_PORT", "2222")
     config = load_service_config(file, {"port": 3333})
-    assert (config.port, config.grpc_port, config.max_queued) == (3333, 2222, 1111)
+    assert (config.port, config.grpc_port, config.scheduler.max_queued) == (3333, 2222, 1111)
 
 
 def test_a_speculative_config_says_the_same_as_the_flags() -> None:
     spec = {"method": "draft_model", "model": "d", "num_speculative_tokens": 3}
-    config = ServiceConfig(speculative_config=spec)
-    assert config == ServiceConfig(spec_method="draft_model", spec_model="d", spec_tokens=3)
+    config = ServiceConfig.of(speculative_config=spec)
+    assert config == ServiceConfig.of(spec_method="draft_model", spec_model="d", spec_tokens=3)
     assert config.pool_config().speculation.num_draft_tokens == 3
 
 
 def test_a_schedule_by_batch_size_is_written_as_in_vllm() -> None:
     spec = {"method": "ngram", "num_speculative_tokens_per_batch_size": [[1, 4, 4], [5, 32, 1]]}
-    speculation = ServiceConfig(speculative_config=spec).pool_config().speculation
+    speculation = ServiceConfig.of(speculative_config=spec).pool_config().speculation
     assert speculation.k_policy is KPolicyName.SCHEDULE
     assert speculation.k_schedule == ((1, 4, 4), (5, 32, 1))
     with pytest.raises(ValueError, match="need each other"):
-        ServiceConfig(spec_policy="schedule")
-    assert ServiceConfig(spec_policy="goodput").pool_config().speculation.k_schedule == ()
+        ServiceConfig.of(spec_policy="schedule")
+    assert ServiceConfig.of(spec_policy="goodput").pool_config().speculation.k_schedule == ()
 
 
 def test_overlap_reaches_the_pool() -> None:
-    assert ServiceConfig(overlap="always").pool_config().overlap is OverlapMode.ALWAYS
-    assert ServiceConfig().pool_config().overlap is OverlapMode.AUTO
+    assert ServiceConfig.of(overlap="always").pool_config().overlap is OverlapMode.ALWAYS
+    assert ServiceConfig.of().pool_config().overlap is OverlapMode.AUTO
 
 
 @pytest.mark.parametrize(
@@ -224,46 +225,46 @@ def test_overlap_reaches_the_pool() -> None:
 def test_the_limit_of_prompt_tokens_goes_by_the_targets_device(
     settings: dict[str, Any], limit: int
 ) -> None:
-    assert ServiceConfig(**settings).pool_config().max_prefill_tokens == limit
+    assert ServiceConfig.of(**settings).pool_config().max_prefill_tokens == limit
 
 
 def test_the_method_follows_from_the_draft_model() -> None:
-    assert ServiceConfig(model="m").method is SpecMethod.NGRAM
-    assert ServiceConfig(spec_model="d").method is SpecMethod.DRAFT_MODEL
-    assert ServiceConfig(model="m").num_draft_replicas == 0
+    assert ServiceConfig.of(model="m").method is SpecMethod.NGRAM
+    assert ServiceConfig.of(spec_model="d").method is SpecMethod.DRAFT_MODEL
+    assert ServiceConfig.of(model="m").num_draft_replicas == 0
 
 
 def test_the_coordinator_audits_the_share_that_was_asked_for() -> None:
-    assert coordinator_spec(ServiceConfig()).audit_share == 0.01
-    assert coordinator_spec(ServiceConfig(audit_share=0)).audit_share == 0
+    assert coordinator_spec(ServiceConfig.of()).audit_share == 0.01
+    assert coordinator_spec(ServiceConfig.of(audit_share=0)).audit_share == 0
 
 
 def test_keys_come_from_one_variable_and_travel_as_digests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SPECDEC_API_KEYS", "one, two")
-    config = ServiceConfig()
-    assert [*config.named_keys] == [key_digest("one"), key_digest("two")]
+    config = ServiceConfig.of()
+    assert [*config.keys.named] == [key_digest("one"), key_digest("two")]
     text = str(serve_config(config))
     assert "one" not in text.replace("None", "")
     assert key_digest("two") in text
     monkeypatch.delenv("SPECDEC_API_KEYS")
-    arrived = ServiceConfig.model_validate(config.deployable()).with_environment()
-    assert arrived.named_keys == config.named_keys
+    arrived = ServiceConfig.of(**config.deployable())
+    assert arrived.keys.named == config.keys.named
     assert arrived.version() == config.version()
-    assert [*ServiceConfig(api_key="one").named_keys] == [key_digest("one")]
+    assert [*ServiceConfig.of(api_key="one").keys.named] == [key_digest("one")]
 
 
 def test_the_served_text_is_complete_and_known_to_serve() -> None:
     from ray.serve.schema import ServeDeploySchema
 
-    config = ServiceConfig(spec_model="d", port=8001)
+    config = ServiceConfig.of(spec_model="d", port=8001)
     text = serve_config(config)
     schema = ServeDeploySchema.model_validate(text)
     assert set(text) <= set(ServeDeploySchema.model_fields)
     assert schema.http_options.host == "127.0.0.1"
     assert schema.grpc_options.grpc_servicer_functions == [SERVICER_FUNCTION]
-    args = ServiceConfig.model_validate(text["applications"][0]["args"])
+    args = ServiceConfig.of(**text["applications"][0]["args"])
     assert args.deployable() == config.deployable()
 
 
@@ -271,14 +272,17 @@ def test_serve_gives_the_builder_its_arguments_as_settings() -> None:
     from ray.serve._private.api import call_user_app_builder_with_args_if_necessary as build
 
     application: Any = build(build_app, {"model": "x", "port": 8001})
-    assert application._bound_deployment.init_args[0] == ServiceConfig(model="x", port=8001)
+    assert application._bound_deployment.init_args[0] == ServiceConfig.of(model="x", port=8001)
 
 
 def test_the_builder_makes_ingress_target_and_draft() -> None:
-    names = {node.name for node in _deployments(build_app(ServiceConfig(spec_model="d")))}
+    names = {node.name for node in _deployments(build_app({"spec_model": "d"}))}
     assert names == {"ingress", "target", "draft"}
-    plain = ServiceConfig(spec_method="ngram")
-    assert {node.name for node in _deployments(build_app(plain))} == {"ingress", "target"}
+    plain = ServiceConfig.of(spec_method="ngram")
+    assert {node.name for node in _deployments(build_app(plain.deployable()))} == {
+        "ingress",
+        "target",
+    }
 
 
 @pytest.mark.parametrize(("said", "used"), [({}, "10000"), ({"GOMP_SPINCOUNT": "300"}, "300")])
@@ -288,13 +292,13 @@ def test_how_long_threads_spin_is_short_unless_the_environment_says_otherwise(
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     for name, value in said.items():
         monkeypatch.setenv(name, value)
-    _, target = _deployments(build_app(ServiceConfig(spec_method="ngram")))
+    _, target = _deployments(build_app({"spec_method": "ngram"}))
     told = target.ray_actor_options["runtime_env"]["env_vars"]
     assert told["GOMP_SPINCOUNT"] == used
 
 
 def test_replicas_and_coordinators_allocate_by_python_whatever_the_node_does() -> None:
-    ingress, target, draft = _deployments(build_app(ServiceConfig(model="m", spec_model="d")))
+    ingress, target, draft = _deployments(build_app({"model": "m", "spec_model": "d"}))
     for replica in (target, draft):
         assert replica.ray_actor_options["runtime_env"]["env_vars"]["PYTHONMALLOC"] == "pymalloc"
     assert "runtime_env" not in ingress.ray_actor_options  # the node's
@@ -302,8 +306,10 @@ def test_replicas_and_coordinators_allocate_by_python_whatever_the_node_does() -
 
 
 def test_every_cell_has_a_coordinator_and_replicas_of_its_own() -> None:
-    config = ServiceConfig(model="m", spec_model="d", cells=2, target_replicas=3, draft_replicas=2)
-    application: Any = build_app(config)
+    config = ServiceConfig.of(
+        model="m", spec_model="d", cells=2, target_replicas=3, draft_replicas=2
+    )
+    application: Any = build_app(config.deployable())
     nodes = _deployments(application)
     replicas = {node.name: node for node in nodes if node.name != "ingress"}
     assert {name: node._deployment_config.num_replicas for name, node in replicas.items()} == {
@@ -320,10 +326,10 @@ def test_every_cell_has_a_coordinator_and_replicas_of_its_own() -> None:
 
 
 def test_cells_multiply_what_a_cell_needs() -> None:
-    one = ServiceConfig(
+    one = ServiceConfig.of(
         model="m", spec_model="d", target_replicas=2, max_ingress_replicas=4, max_num_seqs=10
     )
-    three = one.model_copy(update={"cells": 3})
+    three = one.replaced(cells=3)
     assert (num_cpus_needed(one), num_cpus_needed(three)) == (4, 10)
     assert [config.threads_per_replica(19) for config in (one, three)] == [6, 2]
 
@@ -335,9 +341,9 @@ def test_one_ingress_holds_all_that_the_pool_takes_and_answers_on(
     keys: str, num_waiting: int
 ) -> None:
     """Beside a key that fills the queue each of the others has its share of it."""
-    config = ServiceConfig(max_queued=5000, max_num_seqs=100, target_replicas=3, api_keys=keys)
+    config = ServiceConfig.of(max_queued=5000, max_num_seqs=100, target_replicas=3, api_keys=keys)
     for cells in (1, 2):
-        application: Any = build_app(config.model_copy(update={"cells": cells}))
+        application: Any = build_app(config.replaced(cells=cells).deployable())
         limit = application._bound_deployment._deployment_config.max_ongoing_requests
         assert limit >= cells * (num_waiting + 600) + 100
 
@@ -353,7 +359,7 @@ def _deployments(application: Any) -> list[Any]:
     [(1, 1, 1), (1, 2, 2), (1, 3, 2), (1, 9, 8), (2, 9, 4), (3, 2, 1)],
 )
 def test_threads_are_shared_among_replicas(replicas: int, cores: int, threads: int) -> None:
-    config = ServiceConfig(target_replicas=replicas, spec_method="ngram")
+    config = ServiceConfig.of(target_replicas=replicas, spec_method="ngram")
     assert config.threads_per_replica(cores) == threads
 
 
@@ -375,40 +381,40 @@ def test_mistakes_in_the_settings_of_http_are_refused(
     settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValidationError, match=message):
-        ServiceConfig(**settings)
+        ServiceConfig.of(**settings)
 
 
 def test_origins_and_hosts_are_lists_or_separated_by_commas(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SPECDEC_CORS_ORIGINS", "https://a.example, http://localhost:3000")
-    config = ServiceConfig(allowed_hosts=["LLM.example.", "*"])
-    assert config.cors_origins == ("https://a.example", "http://localhost:3000")
-    assert config.allowed_hosts == ("llm.example", "*")
-    arrived = ServiceConfig.model_validate(config.deployable())
-    assert arrived.cors_origins == config.cors_origins
-    assert arrived.allowed_hosts == config.allowed_hosts
+    config = ServiceConfig.of(allowed_hosts=["LLM.example.", "*"])
+    assert config.web.cors_origins == ("https://a.example", "http://localhost:3000")
+    assert config.web.allowed_hosts == ("llm.example", "*")
+    arrived = ServiceConfig.of(**config.deployable())
+    assert arrived.web.cors_origins == config.web.cors_origins
+    assert arrived.web.allowed_hosts == config.web.allowed_hosts
 
 
 def test_the_metrics_key_travels_as_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = ServiceConfig(metrics_api_key="watch")
-    assert config.metrics_key_digest == key_digest("watch")
+    config = ServiceConfig.of(metrics_api_key="watch")
+    assert config.web.metrics_key_digest == key_digest("watch")
     assert "watch" not in str(config.deployable())
-    arrived = ServiceConfig.model_validate(config.deployable())
-    assert arrived.metrics_key_digest == config.metrics_key_digest
-    assert ServiceConfig().metrics_key_digest == ""
+    arrived = ServiceConfig.of(**config.deployable())
+    assert arrived.web.metrics_key_digest == config.web.metrics_key_digest
+    assert ServiceConfig.of().web.metrics_key_digest == ""
     monkeypatch.setenv("SPECDEC_METRICS_API_KEY", "other")
-    assert ServiceConfig().with_environment().metrics_key_digest == key_digest("other")
+    assert ServiceConfig.of().web.metrics_key_digest == key_digest("other")
 
 
 @pytest.mark.parametrize("key", ["", " ", "\n"])
 def test_an_empty_metrics_key_is_none(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller without a key would have it."""
-    assert ServiceConfig(metrics_api_key=key).metrics_key_digest == ""
+    assert ServiceConfig.of(metrics_api_key=key).web.metrics_key_digest == ""
     monkeypatch.setenv("SPECDEC_METRICS_API_KEY", key)
-    assert ServiceConfig().metrics_key_digest == ""
+    assert ServiceConfig.of().web.metrics_key_digest == ""
 
 
 def test_a_metrics_key_is_read_as_it_is_shown() -> None:
-    config = ServiceConfig(metrics_api_key=" watch\n")
-    assert config.metrics_key_digest == key_digest("watch")
+    config = ServiceConfig.of(metrics_api_key=" watch\n")
+    assert config.web.metrics_key_digest == key_digest("watch")

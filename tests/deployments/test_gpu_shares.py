@@ -26,8 +26,8 @@ GPU = torch.device("cuda:0")
 
 
 def asked(num_gpus: float, **settings: Any) -> tuple[float | None, float | None]:
-    config = with_gpus(ServiceConfig(**PAIR | settings), num_gpus)
-    return config.target_num_gpus, config.draft_num_gpus
+    config = with_gpus(ServiceConfig.of(**PAIR | settings), num_gpus)
+    return config.gpus.target_num_gpus, config.gpus.draft_num_gpus
 
 
 @pytest.mark.parametrize(
@@ -56,31 +56,30 @@ def test_replicas_ask_for_what_there_is(
     [(2, {"target_replicas": 2}), (1, {"target_replicas": 2}), (2, {"draft_replicas": 2})],
 )
 def test_too_few_gpus_are_refused_with_the_numbers(num_gpus: float, settings: Any) -> None:
-    config = ServiceConfig(**PAIR | settings)
-    numbers = (
-        f"{config.target_replicas} target and {config.draft_replicas or 1} draft .* {num_gpus}: "
-    )
+    config = ServiceConfig.of(**PAIR | settings)
+    targets, drafts = config.scaling.target_replicas, config.scaling.draft_replicas or 1
+    numbers = f"{targets} target and {drafts} draft .* {num_gpus}: "
     with pytest.raises(InvalidRequestError, match=numbers):
         with_gpus(config, num_gpus)
 
 
 def test_a_target_on_a_gpu_takes_long_prompts_at_once() -> None:
-    config = ServiceConfig(**PAIR)
+    config = ServiceConfig.of(**PAIR)
     assert config.pool_config().max_prefill_tokens == 256
     assert with_gpus(config, 1).pool_config().max_prefill_tokens == 8192
 
 
 def test_without_gpus_a_configuration_stays_the_same_one() -> None:
-    config = ServiceConfig(**PAIR)
+    config = ServiceConfig.of(**PAIR)
     assert with_gpus(config, 0).version() == config.version()
     seen = with_gpus(config, 1)
-    travelled = ServiceConfig(**seen.deployable())
+    travelled = ServiceConfig.of(**seen.deployable())
     assert with_gpus(travelled, 8).version() == seen.version() != config.version()
 
 
 def test_only_who_fits_on_one_gpu_shares_it() -> None:
     def of(**settings: Any) -> list[tuple[int, int]]:
-        return [tuple(crowd) for crowd in crowds(ServiceConfig(**PAIR | settings))]
+        return [tuple(crowd) for crowd in crowds(ServiceConfig.of(**PAIR | settings))]
 
     halves = {"target_num_gpus": 0.5, "draft_num_gpus": 0.5}
     assert of(**halves) == [(0, 1), (1, 1)]
@@ -97,20 +96,20 @@ def test_a_pair_on_one_gpu_shares_its_memory_by_what_each_needs(
     memory = DeviceMemory(free=total, total=total)
     monkeypatch.setattr(gpu_memory.DeviceMemory, "now", lambda device: memory)
     folders = {"model": save_model(tmp_path / "t"), "spec_model": save_model(tmp_path / "d")}
-    pair = with_gpus(ServiceConfig(**folders), 1)
+    pair = with_gpus(ServiceConfig.of(**folders), 1)
     shares = [memory_share(pair, role, GPU) for role in (Role.TARGET, Role.DRAFT)]
     assert shares == [pytest.approx(0.45)] * 2, "equal models need as much"
-    apart = with_gpus(ServiceConfig(**folders), 2)
+    apart = with_gpus(ServiceConfig.of(**folders), 2)
     assert memory_share(apart, Role.TARGET, GPU) == 0.9
-    said = pair.model_copy(update={"gpu_memory_utilization": 0.3})
+    said = pair.replaced(gpu_memory_utilization=0.3)
     assert memory_share(said, Role.DRAFT, GPU) == 0.3
 
 
 def test_a_replica_without_a_gpu_leaves_those_that_it_sees_to_others() -> None:
-    config = ServiceConfig(**PAIR, target_num_gpus=1, draft_num_gpus=0)
+    config = ServiceConfig.of(**PAIR, target_num_gpus=1, draft_num_gpus=0)
     assert device_name(config, Role.TARGET) == "auto"
     assert device_name(config, Role.DRAFT) == "cpu"
-    assert device_name(ServiceConfig(device="cuda:1"), Role.TARGET) == "cuda:1"
+    assert device_name(ServiceConfig.of(device="cuda:1"), Role.TARGET) == "cuda:1"
 
 
 def test_an_application_that_is_built_on_a_cluster_asks_for_its_gpus(
@@ -120,7 +119,7 @@ def test_an_application_that_is_built_on_a_cluster_asks_for_its_gpus(
     assert gpus_of_ray() == 0
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0, "GPU": 1.0})
-    built = build_app(ServiceConfig(**PAIR))
+    built = build_app(PAIR)
     _, _, *bound = built._bound_deployment.init_args
     options = [one._bound_deployment.ray_actor_options["num_gpus"] for one in bound]
     assert options == [0.5, 0.5]

@@ -40,7 +40,7 @@ import sys
 from deployments.config.service import ServiceConfig
 from tests.deployments.checked import check_start
 
-check_start(ServiceConfig(model=sys.argv[1], spec_model=sys.argv[1]), check_ports=False)
+check_start(ServiceConfig.of(model=sys.argv[1], spec_model=sys.argv[1]), check_ports=False)
 print(*sorted({"torch", "transformers"} & set(sys.modules)))
 """
 

@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def config(folder: Path, **settings: Any) -> ServiceConfig:
     ports = {"port": free_port(), "grpc_port": free_port()}
-    return ServiceConfig(model=str(folder), **{**ports, **settings})
+    return ServiceConfig.of(model=str(folder), **{**ports, **settings})
 
 
 def test_what_the_environment_says_of_serve_stays(monkeypatch: pytest.MonkeyPatch) -> None:

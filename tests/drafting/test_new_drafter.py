@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from deployments.cli.bench import flags as bench_flags
-from deployments.cli.verify import flags as verify_flags
+from deployments.cli.parsers import methods
 from deployments.config.service import ServiceConfig
 from deployments.wire.request_codec import submit_from_pb, submit_to_pb
 from specdec_core import PoolConfig, Request, SamplingParams, SpeculationConfig
@@ -178,16 +177,10 @@ def test_the_padded_algorithms_keep_the_order_of_its_calls(algorithm: AlgorithmN
 
 def test_settings_flags_and_the_wire_take_its_name() -> None:
     assert (
-        ServiceConfig(model="m", spec_method="repeat").pool_config().speculation.method == "repeat"
+        ServiceConfig.of(model="m", spec_method="repeat").pool_config().speculation.method
+        == "repeat"
     )
-    assert verify_flags.drafting_methods() == (
-        "draft_model",
-        "ngram",
-        "repeat",
-        "learning",
-        "hybrid",
-    )
-    assert bench_flags.drafting_methods() == verify_flags.drafting_methods()
+    assert methods("repeat,learning") == ("repeat", "learning")
     asked = Request(
         request_id="a",
         prompt_token_ids=(1,),
@@ -206,4 +199,4 @@ def test_an_unknown_name_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(InvalidRequestError, match=f"must be one of {known}, got 'reapet'"):
         engine.add_request(replace(make_requests(1, seed=1)[0], spec_method="reapet"))
     with pytest.raises(ValueError, match=r"Input should be 'draft_model', 'ngram', .* or 'none'"):
-        ServiceConfig(model="m", spec_method="reapet")
+        ServiceConfig.of(model="m", spec_method="reapet")

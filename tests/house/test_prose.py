@@ -6,7 +6,7 @@ from collections import Counter
 
 from tests.house.prose import PRODUCT, Rule, findings, of_folders
 
-MOST = {Rule.FRAGMENT: 17, Rule.HARD_WORD: 7, Rule.LONG_SENTENCE: 23}
+MOST = {Rule.FRAGMENT: 4, Rule.HARD_WORD: 4, Rule.LONG_SENTENCE: 22}
 """Texts that are left. Lower a number when there are fewer; never raise one."""
 
 

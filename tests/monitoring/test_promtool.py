@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
+from deployments.names import MetricsCompat
 from deployments.observability.dashboards.alerts import ALERTS
-from deployments.observability.metrics.export_prometheus import MetricsCompat, metrics_page
+from deployments.observability.metrics.export_prometheus import metrics_page
 from tests.deployments.metrics.status import full_status
 from tests.monitoring.committed import FOLDER
 from tests.monitoring.scenarios import SCENARIOS, Scenario

@@ -18,14 +18,13 @@ import grpc
 import httpx
 import pytest
 import torch
-from pydantic import SecretStr
 
 from benchmarks.harness.ports import free_port
 from benchmarks.harness.processes import REPLICA, below, title_of
 from deployments.app import coordinator_spec
 from deployments.cli.serve import running_service
 from deployments.config.service import ServiceConfig
-from deployments.observability.logs import LogFormat
+from deployments.names import LogFormat
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core import Engine, Request, SamplingParams
@@ -190,7 +189,7 @@ def service(
     target = save_tiny_llama(tmp_path_factory.mktemp("target"))
     draft = save_tiny_llama(tmp_path_factory.mktemp("draft"), noise=0.01)
     tls = Authority().issue(tmp_path_factory.mktemp("tls"))
-    config = ServiceConfig(
+    config = ServiceConfig.of(
         coordinator_tls_cert=tls.cert,
         coordinator_tls_key=tls.key,
         coordinator_tls_ca=tls.ca,
@@ -210,8 +209,8 @@ def service(
         draft_num_cpus=0.5,
         ingress_replicas=NUM_INGRESSES,
         max_ingress_replicas=NUM_INGRESSES,
-        api_keys=(SecretStr(KEY), SecretStr(LIMITED_KEY)),
-        metrics_api_key=SecretStr(METRICS_KEY),
+        api_keys=(KEY, LIMITED_KEY),
+        metrics_api_key=METRICS_KEY,
         max_concurrent_per_key=MAX_CONCURRENT,
         log_format=LogFormat.JSON,
         stream_keep_alive_s=0.5,

@@ -17,7 +17,7 @@ def own_config(folder: Path) -> ServiceConfig:
     target, draft = folder / "target", folder / "draft"
     target.mkdir()
     draft.mkdir()
-    return ServiceConfig(
+    return ServiceConfig.of(
         model=str(save_tiny_llama(target)),
         spec_model=str(save_tiny_llama(draft, noise=0.01)),
         # A draft that is never asked could die unnoticed.

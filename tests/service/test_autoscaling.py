@@ -81,7 +81,7 @@ def _numbers(status: pb.PoolStatusResponse) -> dict[str, int]:
 def scaled(
     tmp_path_factory: pytest.TempPathFactory, started_alone: StartedAlone
 ) -> Iterator[Scaled]:
-    config = ServiceConfig(
+    config = ServiceConfig.of(
         model=str(save_tiny_llama(tmp_path_factory.mktemp("target"))),
         served_model_name="tiny",
         spec_model=str(save_tiny_llama(tmp_path_factory.mktemp("draft"), noise=0.01)),

@@ -64,7 +64,7 @@ class Cells:
         deadline = time.monotonic() + LIMIT_S
         while True:
             epochs = self.epochs()
-            if len(epochs) == self.config.cells and epochs != other_than:
+            if len(epochs) == self.config.scaling.cells and epochs != other_than:
                 return epochs
             assert time.monotonic() < deadline, self.status()
             time.sleep(0.1)
@@ -82,7 +82,7 @@ class Cells:
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, started_alone: StartedAlone) -> Iterator[Cells]:
-    config = ServiceConfig(
+    config = ServiceConfig.of(
         model=str(save_tiny_llama(tmp_path_factory.mktemp("target"))),
         served_model_name="tiny",
         dtype="bfloat16",

@@ -109,7 +109,7 @@ def test_a_coordinator_that_hangs_is_replaced(running: Running, calm: Load) -> N
 def test_a_redeploy_and_the_end_behind_it_lose_nothing(running: Running, calm: Load) -> None:
     """Behind all those faults. No process is left, not even of those that began behind one."""
     settings, pid = running.settings, running.process.pid
-    other = settings.model_copy(update={"spec_tokens": 2})
+    other = settings.replaced(spec_tokens=2)
     assert other.version() != settings.version()
     whole, earlier = pids_by_kind(pid), running.process.members()
 

@@ -135,7 +135,7 @@ def test_all_four_replicas_work_and_groups_are_counted(
         assert replica.num_groups > before[replica.replica_id]
     assert status.counters["num_equal_length_groups"] > 0
     assert status.counters["num_accepted"] > 0
-    bound_s = service.config.max_group_wait_s
+    bound_s = service.config.scheduler.max_group_wait_s
     slowest_pass_s = max(replica.busy_s for replica in status.replicas)
     assert status.max_group_wait_s < bound_s + slowest_pass_s
 

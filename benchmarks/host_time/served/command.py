@@ -150,7 +150,7 @@ def _config(folder: Path, cells: Sequence[Cell]) -> ServiceConfig:
     if any(cell.method is Method.DRAFT for cell in cells):
         draft = str(folder / Role.DRAFT.value)
         settings |= {"spec_method": SpecMethod.HYBRID, "spec_model": draft, "draft_replicas": 1}
-    return ServiceConfig(
+    return ServiceConfig.of(
         model=str(folder / Role.TARGET.value),
         port=free_port(),
         grpc_port=free_port(),

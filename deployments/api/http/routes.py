@@ -52,11 +52,8 @@ from deployments.ingress.generation_request import Generation, GenerationRequest
 from deployments.ingress.output import OutputChunk, joined
 from deployments.ingress.request_limits import last_ids
 from deployments.ingress.request_log import current_record
-from deployments.observability.metrics.export_prometheus import (
-    CONTENT_TYPE,
-    MetricsCompat,
-    metrics_page,
-)
+from deployments.names import MetricsCompat
+from deployments.observability.metrics.export_prometheus import CONTENT_TYPE, metrics_page
 from deployments.observability.metrics.visibility import visible
 from deployments.text.answers.choosing import ChosenFormats
 from deployments.text.chat_messages import checked_messages

@@ -11,7 +11,7 @@ from deployments.cli.sampling import sampling_section
 from deployments.cli.verify.cells import PLAIN, Cell, Grid, Point
 from deployments.config.flags import OUTPUT_FILE, flag, section
 from deployments.config.loading import LoadOptions, model_argument
-from deployments.config.scheduler_options import SchedulerOptions
+from deployments.config.scheduler import SchedulerOptions
 from deployments.config.speculation import SpeculationOptions
 from deployments.demo.drafts import choose_drafting
 from specdec_core.config import PoolConfig, SpecMethod, uses_draft_model

@@ -10,7 +10,7 @@ from deployments.cli.generate.prompts import PromptOptions
 from deployments.cli.sampling import sampling_section
 from deployments.config.flags import OUTPUT_FILE, REQUIRED, flag, section
 from deployments.config.loading import LoadOptions, model_argument
-from deployments.config.scheduler_options import SchedulerOptions
+from deployments.config.scheduler import SchedulerOptions
 from deployments.config.speculation import SpeculationOptions
 from deployments.demo.drafts import Drafting, choose_drafting
 from specdec_core.config import MAX_CPU_ROWS, PoolConfig, uses_draft_model

@@ -10,7 +10,7 @@ from deployments.cli.sampling import sampling_section
 from deployments.cli.verify.cells import Cells, Grid, Point
 from deployments.config.flags import OUTPUT_FILE, flag, section
 from deployments.config.loading import LoadOptions, model_argument
-from deployments.config.scheduler_options import SchedulerOptions
+from deployments.config.scheduler import SchedulerOptions
 from deployments.config.speculation import SpeculationOptions
 from specdec_core.config import WINDOW_PER_ROW, KPolicyName, PoolConfig, uses_draft_model
 from specdec_core.errors import InvalidRequestError

@@ -8,24 +8,17 @@ unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
+from deployments.names import MetricsCompat
 from deployments.observability.metrics import metric as ours
 from deployments.observability.metrics.registry import CELL, METRICS, MODEL_NAME
 from specdec.v1 import generation_pb2 as pb
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _OWN, _VLLM = "specdec_", "vllm:"
-
-
-class MetricsCompat(StrEnum):
-    """Naming scheme that is exported in addition to our own."""
-
-    NONE = "none"
-    VLLM = "vllm"
 
 
 def metrics_page(status: pb.PoolStatusResponse, model_name: str, compat: MetricsCompat) -> bytes:

@@ -6,7 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from deployments.cli.bench.speculation import counts_of_page
 from deployments.ingress.cells.merging import merged_state, merged_status
-from deployments.observability.metrics.export_prometheus import MetricsCompat, metrics_page
+from deployments.names import MetricsCompat
+from deployments.observability.metrics.export_prometheus import metrics_page
 from specdec.v1 import coordination_pb2
 from specdec.v1 import generation_pb2 as pb
 

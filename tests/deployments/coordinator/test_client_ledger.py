@@ -158,13 +158,13 @@ def test_a_key_file_names_keys_and_says_which_line_is_wrong(tmp_path: Path) -> N
 def test_names_and_limits_travel_with_the_configuration(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("ada a-key\nbob b-key\n")
-    config = ServiceConfig(
+    config = ServiceConfig.of(
         api_key_file=file, api_key="c-key", max_concurrent_per_key=3, requests_per_minute_per_key=9
     )
     digest = key_digest("c-key")
-    assert config.named_keys == KEYS | {digest: default_name(digest)}
-    arrived = ServiceConfig.model_validate(config.deployable())
-    assert arrived.named_keys == config.named_keys
+    assert config.keys.named == KEYS | {digest: default_name(digest)}
+    arrived = ServiceConfig.of(**config.deployable())
+    assert arrived.keys.named == config.keys.named
     assert "a-key" not in str(config.deployable())
     limits = ClientLimits(max_concurrent=3, requests_per_minute=9)
     assert coordinator_spec(arrived).limits == limits

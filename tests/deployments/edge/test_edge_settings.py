@@ -35,4 +35,4 @@ def test_the_hook_is_where_they_say() -> None:
 def test_proxies_take_what_an_ingress_takes() -> None:
     """A message beyond `max_body_bytes` shall be refused by the ingress, in its words."""
     for name in ("RAY_SERVE_GRPC_MAX_MESSAGE_SIZE", "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH"):
-        assert int(GUARDED_EDGE[name]) >= 4 * ServiceConfig().max_body_bytes
+        assert int(GUARDED_EDGE[name]) >= 4 * ServiceConfig.of().limits.max_body_bytes

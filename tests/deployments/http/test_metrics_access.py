@@ -12,7 +12,7 @@ from deployments.api.grpc.service import GrpcApi
 from deployments.config.api_keys import key_digest
 from deployments.errors import UnauthorizedError
 from deployments.ingress.auth import Access
-from deployments.observability.metrics.export_prometheus import MetricsCompat
+from deployments.names import MetricsCompat
 from deployments.observability.metrics.visibility import visible
 from specdec.v1 import generation_pb2 as pb
 from tests.deployments.http_server import completion, run, server

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from deployments.observability.metrics.export_prometheus import CONTENT_TYPE, MetricsCompat
+from deployments.names import MetricsCompat
+from deployments.observability.metrics.export_prometheus import CONTENT_TYPE
 from specdec_core.config import KPolicyName, PoolConfig, SpeculationConfig
 from tests.deployments.http_server import TEXT, completion, run, server
 

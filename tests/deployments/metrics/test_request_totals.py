@@ -6,7 +6,8 @@ import pytest
 
 from deployments.coordinator.status import pool_status
 from deployments.errors import RequestFailedError
-from deployments.observability.metrics.export_prometheus import MetricsCompat, metrics_page
+from deployments.names import MetricsCompat
+from deployments.observability.metrics.export_prometheus import metrics_page
 from specdec_core.messages import LeaseRow, Role, RowResult, RowStatus
 from tests.deployments.cell import cell
 from tests.deployments.coordinator.test_cell import collect, request, run

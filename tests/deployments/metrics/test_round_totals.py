@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 
 from deployments.coordinator.status import pool_status
-from deployments.observability.metrics.export_prometheus import MetricsCompat, metrics_page
+from deployments.names import MetricsCompat
+from deployments.observability.metrics.export_prometheus import metrics_page
 from deployments.wire.counter_names import K_CAUSE
 from deployments.wire.request_codec import write_event
 from specdec.v1 import coordination_pb2 as pb

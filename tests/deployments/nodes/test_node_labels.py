@@ -25,18 +25,18 @@ def selectors(config: ServiceConfig) -> dict[str, Any]:
             if isinstance(argument, Application):
                 look(argument)
 
-    look(build_app(config))
+    look(build_app(config.deployable()))
     return found
 
 
 def test_by_default_every_node_will_do() -> None:
-    config = ServiceConfig(**MODEL)
+    config = ServiceConfig.of(**MODEL)
     assert not any(selectors(config).values())
     assert coordinator_specs(config)[0].node_labels == {}
 
 
 def test_each_process_asks_for_its_own_nodes() -> None:
-    config = ServiceConfig(
+    config = ServiceConfig.of(
         **MODEL,
         cells=2,
         target_node_labels=({"gpu": "h100"}, {"gpu": "a100"}),
@@ -55,16 +55,16 @@ def test_each_process_asks_for_its_own_nodes() -> None:
 
 
 def test_one_entry_is_for_every_cell() -> None:
-    config = ServiceConfig(**MODEL, cells=2, target_node_labels=({"gpu": "h100"},))
+    config = ServiceConfig.of(**MODEL, cells=2, target_node_labels=({"gpu": "h100"},))
     found = selectors(config)
     assert found["target"] == found["target-cell-1"] == {"gpu": "h100"}
 
 
 def test_entries_that_are_no_ones_cells_are_refused() -> None:
     with pytest.raises(ValidationError, match="2 entries for 3 cells"):
-        ServiceConfig(**MODEL, cells=3, target_node_labels=({"a": "b"}, {"a": "c"}))
+        ServiceConfig.of(**MODEL, cells=3, target_node_labels=({"a": "b"}, {"a": "c"}))
 
 
 def test_they_travel_to_the_cluster() -> None:
-    config = ServiceConfig(**MODEL, draft_node_labels={"gpu": "l4"})
-    assert ServiceConfig.model_validate(config.deployable()).draft_node_labels == {"gpu": "l4"}
+    config = ServiceConfig.of(**MODEL, draft_node_labels={"gpu": "l4"})
+    assert ServiceConfig.of(**config.deployable()).nodes.draft_node_labels == {"gpu": "l4"}

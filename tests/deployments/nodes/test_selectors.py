@@ -54,28 +54,28 @@ def test_a_ray_of_ones_own_refuses_labels_that_its_node_lacks(setting: dict[str,
     """By the name of the setting, and with what to do."""
     (name,) = setting
     with pytest.raises(InvalidRequestError, match=rf"{name} asks for .*RAY_ADDRESS"):
-        check_own_node(ServiceConfig(**MODEL, **setting), HERE)
+        check_own_node(ServiceConfig.of(**MODEL, **setting), HERE)
 
 
 def test_what_its_node_meets_is_no_mistake() -> None:
-    config = ServiceConfig(
+    config = ServiceConfig.of(
         **MODEL,
         target_node_labels=({"ray.io/accelerator-type": "L4"},),
         coordinator_node_labels={"spot": "!true"},
     )
     check_own_node(config, HERE)
-    check_own_node(ServiceConfig(**MODEL), {})
+    check_own_node(ServiceConfig.of(**MODEL), {})
 
 
 def test_labels_of_drafts_that_there_are_none_of_are_asked_for_by_nobody() -> None:
-    check_own_node(ServiceConfig(model="/models/target", draft_node_labels={"a": "b"}), {})
+    check_own_node(ServiceConfig.of(model="/models/target", draft_node_labels={"a": "b"}), {})
 
 
 def test_a_cluster_that_is_joined_may_get_such_nodes_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Labels": HERE}])
-    config = ServiceConfig(**MODEL, ingress_node_labels={"zone": "a"})
+    config = ServiceConfig.of(**MODEL, ingress_node_labels={"zone": "a"})
     _check_nodes(config, joins=True)
     with pytest.raises(InvalidRequestError, match="ingress_node_labels"):
         _check_nodes(config, joins=False)

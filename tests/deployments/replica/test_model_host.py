@@ -20,7 +20,7 @@ from tests.service.tiny_folder import save_tiny_llama
 
 
 def describe(folder: Path, role: Role = Role.TARGET, **settings: Any) -> ReplicaInfo:
-    config = ServiceConfig(
+    config = ServiceConfig.of(
         model=str(folder), spec_model=str(folder), device="cpu", kv_cache_tokens=2048, **settings
     )
     return host_model(config, role, torch.get_num_threads()).describe("replica-1", 5)

@@ -81,7 +81,7 @@ def loading(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loading]:
 
 @contextlib.asynccontextmanager
 async def started() -> AsyncIterator[TargetReplica]:
-    replica = Target(ServiceConfig(model="demo", graceful_shutdown_s=0), SPEC)
+    replica = Target(ServiceConfig.of(model="demo", graceful_shutdown_s=0), SPEC)
     yield replica
     await TargetReplica.__del__(replica)
 

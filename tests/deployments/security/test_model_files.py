@@ -35,7 +35,7 @@ def test_pickled_weights_are_refused_unread(folder: Path, tmp_path: Path) -> Non
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(_Trap(mark)))
     for refuse in (
-        lambda: check_start(ServiceConfig(model=str(folder))),
+        lambda: check_start(ServiceConfig.of(model=str(folder))),
         lambda: load_model(str(folder)),
     ):
         with pytest.raises(ModelNotSupportedError, match=r"holds no \*\.safetensors weights"):
@@ -64,5 +64,5 @@ def test_an_architecture_that_only_its_own_code_knows_is_refused(
     settings["auto_map"] = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
     (folder / "config.json").write_text(json.dumps(settings))
     with pytest.raises(ModelNotSupportedError):
-        check_start(ServiceConfig(model=str(folder)))
+        check_start(ServiceConfig.of(model=str(folder)))
     assert not mark.exists()

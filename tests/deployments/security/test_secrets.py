@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from deployments.app import coordinator_spec, serve_config_text
 from deployments.cli.main import app
 from deployments.cli.serve_flags import service_config
+from deployments.config.flags import declarations
 from deployments.config.service import ServiceConfig
-from deployments.observability.metrics.export_prometheus import MetricsCompat
+from deployments.names import MetricsCompat
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError
 from specdec_core.messages import LeaseRow, RowResult, RowStatus
@@ -35,8 +36,8 @@ IDS = ", ".join(map(str, TEXT.encode(PROMPT)))
 
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ServiceConfig.model_fields:
-        monkeypatch.delenv(f"SPECDEC_{name.upper()}", raising=False)
+    for declared in declarations(ServiceConfig):
+        monkeypatch.delenv(f"SPECDEC_{declared.name}".upper(), raising=False)
 
 
 @pytest.fixture
@@ -63,8 +64,8 @@ def described(config: ServiceConfig) -> str:
 def test_a_configuration_never_shows_its_keys(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text(f"alice {KEY}2\n")
-    config = ServiceConfig(api_keys=(SecretStr(KEY),), api_key_file=keys)
-    assert len(config.named_keys) == 2
+    config = ServiceConfig.of(api_keys=(KEY,), api_key_file=keys)
+    assert len(config.keys.named) == 2
     assert KEY not in described(config)
 
 
@@ -86,7 +87,7 @@ def test_no_mistake_in_the_settings_tells_a_key(
     """Neither as pydantic words it, which is what a cluster logs, nor as the command line does."""
     monkeypatch.setenv("SPECDEC_API_KEYS", KEY)
     with pytest.raises(ValidationError) as raw:
-        ServiceConfig(**mistake)
+        ServiceConfig.of(**mistake)
     assert KEY not in f"{raw.value} {raw.value!r}"
     with pytest.raises(InvalidRequestError) as worded:
         service_config(None, mistake)
@@ -108,7 +109,7 @@ def test_a_key_file_with_a_mistake_is_named_by_its_line(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text(f"alice {KEY} and more\n")
     with pytest.raises(ValidationError, match="keys:1:") as refused:
-        ServiceConfig(api_key_file=keys)
+        ServiceConfig.of(api_key_file=keys)
     assert KEY not in str(refused.value)
 
 

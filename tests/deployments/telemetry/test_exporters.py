@@ -72,7 +72,10 @@ def test_one_that_is_not_installed_is_refused_before_anything_starts(
 ) -> None:
     monkeypatch.setattr(exporters, "entry_points", lambda **asked: ())
     monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "http://collector:4317")
-    for start in (lambda: check_start(ServiceConfig()), lambda: begin_tracing(SOME_PROCESS)):
+    for start in (
+        lambda: check_start(ServiceConfig.of()),
+        lambda: begin_tracing(SOME_PROCESS),
+    ):
         with pytest.raises(InvalidRequestError, match=rf"OTEL_{signal}_EXP.*pip install .*otlp"):
             start()
 

@@ -15,9 +15,9 @@ from ray.serve.schema import ServeDeploySchema
 from deployments.app import serve_config
 from deployments.config.service import ServiceConfig
 from deployments.ingress.generation import GenerationService
-from deployments.names import Part
+from deployments.names import LogFormat, Part
 from deployments.observability.json_logs import about
-from deployments.observability.logs import REQUESTS, LogFormat, begin_logs, begin_replica_logs
+from deployments.observability.logs import REQUESTS, begin_logs, begin_replica_logs
 from deployments.observability.process import ProcessName
 from tests.deployments.http_server import completion, run, server
 from tests.deployments.telemetry.memory import HEADERS, TRACE_ID, Spans
@@ -162,8 +162,8 @@ def test_prompts_answers_and_keys_are_in_no_line(capsys: Lines) -> None:
 
 
 def test_serve_s_own_processes_are_told_to_write_json_too() -> None:
-    config = serve_config(ServiceConfig(log_format="json"))
+    config = serve_config(ServiceConfig.of(log_format="json"))
     ServeDeploySchema.model_validate(config)
     assert config["logging_config"] == {"encoding": "JSON"}
     assert config["applications"][0]["logging_config"] == {"encoding": "JSON"}
-    assert "logging_config" not in serve_config(ServiceConfig())
+    assert "logging_config" not in serve_config(ServiceConfig.of())

@@ -38,15 +38,15 @@ def settings(files: TlsFiles) -> dict[str, Any]:
 
 def test_files_that_fit_are_accepted_and_reach_the_coordinator(files: TlsFiles) -> None:
     check_tls(files)
-    config = ServiceConfig(**settings(files))
+    config = ServiceConfig.of(**settings(files))
     assert coordinator_spec(config).tls == files
-    assert coordinator_spec(ServiceConfig()).tls is None
-    sent = ServiceConfig.model_validate(config.deployable())
-    assert sent.coordinator_tls == files
+    assert coordinator_spec(ServiceConfig.of()).tls is None
+    sent = ServiceConfig.of(**config.deployable())
+    assert sent.tls.files == files
 
 
 def test_only_paths_travel(files: TlsFiles) -> None:
-    text = serve_config_text(ServiceConfig(**settings(files)))
+    text = serve_config_text(ServiceConfig.of(**settings(files)))
     assert str(files.key) in text
     for file in (files.cert, files.key, files.ca):
         assert file.read_text().splitlines()[1] not in text
@@ -57,13 +57,13 @@ def test_half_of_tls_is_refused(files: TlsFiles, missing: str) -> None:
     given = settings(files)
     del given[f"coordinator_tls_{missing}"]
     with pytest.raises(ValidationError, match=f"coordinator_tls_{missing} is missing"):
-        ServiceConfig(**given)
+        ServiceConfig.of(**given)
 
 
 def test_a_path_that_each_process_would_read_elsewhere_is_refused(files: TlsFiles) -> None:
     given = settings(files) | {"coordinator_tls_key": "tls/tls.key"}
     with pytest.raises(ValidationError, match=r"coordinator_tls_key=.* must be absolute"):
-        ServiceConfig(**given)
+        ServiceConfig.of(**given)
 
 
 @pytest.mark.parametrize("missing", ["cert", "key", "ca"])
@@ -75,7 +75,7 @@ def test_a_start_without_a_file_is_refused_by_its_setting_and_path(
     with pytest.raises(
         InvalidRequestError, match=f"coordinator_tls_{missing}: {path}: No such file"
     ):
-        check_start(ServiceConfig(**settings(files)))
+        check_start(ServiceConfig.of(**settings(files)))
 
 
 def write_foreign_key(files: TlsFiles, folder: Path) -> None:
@@ -129,7 +129,7 @@ def test_files_that_do_not_fit_are_refused(
 
 def test_the_name_that_is_checked_is_the_setting(files: TlsFiles) -> None:
     Authority().issue(files.cert.parent, name="cell.example.com")
-    config = ServiceConfig(**settings(files), coordinator_tls_name="cell.example.com")
-    check_tls(config.coordinator_tls)
+    config = ServiceConfig.of(**settings(files), coordinator_tls_name="cell.example.com")
+    check_tls(config.tls.files)
     with pytest.raises(InvalidRequestError, match=NAME):
         check_tls(replace(files, name=NAME))

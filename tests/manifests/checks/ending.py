@@ -24,7 +24,7 @@ may stay longer where its pod does."""
 
 
 def ending_problems(objects: Objects) -> Iterator[str]:
-    settings = ServiceConfig.model_validate(objects.settings)
+    settings = ServiceConfig.of(**objects.settings)
     needed_s = settings.graceful_shutdown_s + _SERVE_S
     draining = _that_hold_streams(objects, settings)
     for pod in objects.ray_pods():
@@ -47,8 +47,8 @@ def ending_problems(objects: Objects) -> Iterator[str]:
 
 def _that_hold_streams(objects: Objects, settings: ServiceConfig) -> set[str]:
     """Owners of the pods that have targets or ingresses; a draft's sequences go on without it."""
-    selectors = [settings.target_labels(cell) for cell in range(settings.cells)]
-    selectors.append(settings.ingress_node_labels)
+    selectors = [settings.nodes.target_labels(cell) for cell in range(settings.scaling.cells)]
+    selectors.append(settings.nodes.ingress_node_labels)
     return {
         f"group {group['groupName']}"
         for group in objects.cluster["workerGroupSpecs"]

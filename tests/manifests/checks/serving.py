@@ -22,7 +22,7 @@ def serving_problems(objects: Objects) -> Iterator[str]:
     yield from _schema_problems(config)
     yield from _import_problems(config)
     try:
-        settings = ServiceConfig.model_validate(objects.settings)
+        settings = ServiceConfig.of(**objects.settings)
     except ValidationError as error:
         yield f"the service refuses its settings: {error}"
         return
@@ -73,13 +73,13 @@ def _import_problems(config: Manifest) -> Iterator[str]:
 def _needs(settings: ServiceConfig) -> Iterator[tuple[str, dict[str, str], float, float]]:
     """What is placed: its kind, its node labels, CPUs and GPUs."""
     s = settings
-    for cell in range(s.cells):
-        labels = s.target_labels(cell)
-        yield f"targets of cell {cell}", labels, s.target_num_cpus, s.target_num_gpus or 0
+    for cell in range(s.scaling.cells):
+        labels = s.nodes.target_labels(cell)
+        yield f"targets of cell {cell}", labels, s.target_num_cpus, s.gpus.target_num_gpus or 0
     if s.num_draft_replicas:
-        yield "drafts", s.draft_node_labels, s.draft_num_cpus, s.draft_num_gpus or 0
-    yield "ingresses", s.ingress_node_labels, s.ingress_num_cpus, 0
-    yield "coordinators", s.coordinator_node_labels, 0, 0
+        yield "drafts", s.nodes.draft_node_labels, s.draft_num_cpus, s.gpus.draft_num_gpus or 0
+    yield "ingresses", s.nodes.ingress_node_labels, s.ingress_num_cpus, 0
+    yield "coordinators", s.nodes.coordinator_node_labels, 0, 0
 
 
 def _placing_problems(objects: Objects, settings: ServiceConfig) -> Iterator[str]:
@@ -102,10 +102,10 @@ def _entry_problems(objects: Objects, settings: ServiceConfig) -> Iterator[str]:
         if group["template"]["metadata"]["labels"].get("specdec.io/entry") == "true"
         and group["minReplicas"] > 1
     ]
-    if entries and settings.max_ingress_replicas_per_node != 1:
+    if entries and settings.nodes.max_ingress_replicas_per_node != 1:
         yield "max_ingress_replicas_per_node must be 1: all ingresses may run on one entry pod"
     fewest, most = (sum(group[key] for group in entries) for key in ("minReplicas", "maxReplicas"))
-    bounds = settings.ingress_bounds
+    bounds = settings.scaling.ingress_bounds
     if entries and not fewest <= bounds.least <= bounds.most <= most:
         yield f"{bounds.least} to {bounds.most} ingresses for {fewest} to {most} entry pods"
 
@@ -118,7 +118,7 @@ def _holds(group: Manifest, cpus: float, gpus: float) -> bool:
 
 def _file_problems(objects: Objects, settings: ServiceConfig) -> Iterator[str]:
     """What settings name by a path is mounted where it is read."""
-    tls = settings.coordinator_tls
+    tls = settings.tls.files
     for path in (tls.cert, tls.key, tls.ca) if tls else ():
         for pod in objects.ray_pods():
             if _mount_of(pod, str(path)) is None:
@@ -136,7 +136,7 @@ def _model_problems(objects: Objects, settings: ServiceConfig, model: str) -> It
     whole = f"{model}.complete"
     for group, pod in zip(groups, objects.ray_pods()[1:], strict=True):
         has_gpu = "nvidia.com/gpu" in pod.containers[0]["resources"]["limits"]
-        if not has_gpu and not fits(settings.ingress_node_labels, group.get("labels", {})):
+        if not has_gpu and not fits(settings.nodes.ingress_node_labels, group.get("labels", {})):
             continue
         if _mount_of(pod, model) is None:
             yield f"{pod.owner}: {model} is on no volume"
@@ -158,7 +158,7 @@ def _mount_of(pod: Pod, path: str) -> Manifest | None:
 
 def _certificate_problems(objects: Objects, settings: ServiceConfig) -> Iterator[str]:
     """The secret that is mounted is one that a certificate of that name is written to."""
-    tls = settings.coordinator_tls
+    tls = settings.tls.files
     if tls is None:
         return
     mount = _mount_of(objects.ray_pods()[0], str(tls.cert))
