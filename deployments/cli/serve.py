@@ -162,10 +162,7 @@ def _ray(config: ServiceConfig, joins: bool) -> Iterator[None]:
         ray.init(**quiet)
     else:
         ray.init(
-            address="local",
-            num_cpus=num_cpus_needed(config),
-            include_dashboard=False,
-            **quiet,
+            address="local", num_cpus=num_cpus_needed(config), include_dashboard=False, **quiet
         )
     try:
         _check_nodes(config, joins)

@@ -53,9 +53,7 @@ class SchedulerOptions:
         min=1,
     )
     window: int | None = flag(
-        None,
-        "Maximum admitted sequences per target replica. Default: 2 x --max-num-seqs.",
-        min=1,
+        None, "Maximum admitted sequences per target replica. Default: 2 x --max-num-seqs.", min=1
     )
     max_group_size: int | None = flag(None, "Old name of --max-num-seqs.", hidden=True)
     """See `renamed_limits`."""

@@ -183,18 +183,10 @@ class ServiceConfig:
     )
     host: str = flag("127.0.0.1", "Address to listen on.", panel=_ADDRESS, show_default="127.0.0.1")
     port: int = flag(
-        8000,
-        "HTTP port.",
-        bounds={"ge": 1, "le": 65535},
-        panel=_ADDRESS,
-        show_default="8000",
+        8000, "HTTP port.", bounds={"ge": 1, "le": 65535}, panel=_ADDRESS, show_default="8000"
     )
     grpc_port: int = flag(
-        9000,
-        "gRPC port.",
-        bounds={"ge": 1, "le": 65535},
-        panel=_ADDRESS,
-        show_default="9000",
+        9000, "gRPC port.", bounds={"ge": 1, "le": 65535}, panel=_ADDRESS, show_default="9000"
     )
     resume_timeout_s: float = setting(RESUME_TIMEOUT_S, gt=0)
     """Seconds that requests wait for a coordinator or target that is away. Then /ready returns

@@ -15,8 +15,7 @@ class CapacityOptions:
     """Flags of the command."""
 
     verify_ms: str = flag(
-        REQUIRED,
-        "Milliseconds of a target pass by fed tokens: 1:20,8:27,32:38, or base+per_token.",
+        REQUIRED, "Milliseconds of a target pass by fed tokens: 1:20,8:27,32:38, or base+per_token."
     )
     draft_ms: str = flag(
         REQUIRED, "Milliseconds of a draft step by sequences, in the format of --verify-ms."

@@ -29,10 +29,7 @@ class BenchOfflineOptions:
     model: str = model_argument()
     prompts: PromptOptions = section(PromptOptions)
     grid: Grid = section(
-        Grid,
-        ("algorithms", "batch_sizes"),
-        algorithms="autoregressive,exspec",
-        batch_sizes="1,8",
+        Grid, ("algorithms", "batch_sizes"), algorithms="autoregressive,exspec", batch_sizes="1,8"
     )
     spec_methods: tuple[str, ...] = flag(
         (),

@@ -30,9 +30,7 @@ class BenchServeOptions:
     """Flags of the command."""
 
     backend: Backend = flag(
-        Backend.OPENAI,
-        "openai: /v1/completions; openai-chat: /v1/chat/completions.",
-        panel=_SERVER,
+        Backend.OPENAI, "openai: /v1/completions; openai-chat: /v1/chat/completions.", panel=_SERVER
     )
     base_url: str = flag(
         "http://127.0.0.1:8000", "Address of the server.", metavar="URL", panel=_SERVER
@@ -87,9 +85,7 @@ class BenchServeOptions:
     )
     temperature: float = flag(0.0, "Sampling temperature. 0 is greedy.", panel=_SAMPLING)
     ignore_eos: bool = flag(
-        False,
-        "Continue after the model's end token. Random prompts always do.",
-        panel=_SAMPLING,
+        False, "Continue after the model's end token. Random prompts always do.", panel=_SAMPLING
     )
     request_rate: float = flag(
         math.inf, "Requests per second. inf sends all at once.", panel=_TRAFFIC

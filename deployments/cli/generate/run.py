@@ -55,10 +55,7 @@ def run(options: GenerateOptions) -> None:
     models = _load_models(options)
     engine = _make_engine(options, models, len(lines))
     load_s = time.perf_counter() - started
-    with (
-        options.output.open("w", encoding="utf-8") as out,
-        request_progress(len(lines)) as report,
-    ):
+    with options.output.open("w", encoding="utf-8") as out, request_progress(len(lines)) as report:
         writer = OrderedWriter(out, [line.line_number for line in lines])
         decoding = Decoding(engine, text, options, writer)
         seconds = decoding.run(lines, report)
@@ -90,11 +87,7 @@ class Decoding:
     """One run over the lines: the live dialogues, and the results of their turns."""
 
     def __init__(
-        self,
-        engine: Engine,
-        text: TextModel,
-        options: GenerateOptions,
-        writer: OrderedWriter,
+        self, engine: Engine, text: TextModel, options: GenerateOptions, writer: OrderedWriter
     ) -> None:
         self.num_failed = 0
         self._engine = engine

@@ -60,10 +60,7 @@ class _Bars:
     def training(self, progress: Trained) -> None:
         self._progress.start_task(self._training)
         self._progress.update(
-            self._training,
-            completed=progress.step,
-            total=progress.num_steps,
-            note=_note(progress),
+            self._training, completed=progress.step, total=progress.num_steps, note=_note(progress)
         )
 
 

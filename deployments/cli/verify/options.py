@@ -41,9 +41,7 @@ class VerifyOptions:
         panel=_PANEL,
     )
     compare_fast: bool = flag(
-        False,
-        "Run every cell in fast numerics too, and show the figures of both.",
-        panel=_PANEL,
+        False, "Run every cell in fast numerics too, and show the figures of both.", panel=_PANEL
     )
     limits: SchedulerOptions = section(SchedulerOptions, ("window",))
     sampling: SamplingParams = sampling_section(
@@ -70,8 +68,7 @@ class VerifyOptions:
         spec_policy=KPolicyName.FIXED,
     )
     loading: LoadOptions = section(
-        LoadOptions,
-        without=("enable_prefix_caching", "enforce_eager", "gpu_memory_utilization"),
+        LoadOptions, without=("enable_prefix_caching", "enforce_eager", "gpu_memory_utilization")
     )
 
     def __post_init__(self) -> None:
