@@ -36,7 +36,7 @@ from deployments.replica.work_loop import WorkLoop
 from deployments.runtime.garbage import look_seldom
 from deployments.simulation.model_replica import ModelReplica
 from deployments.wire.endpoint import Endpoint
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role
 from specdec_core.request import Request
@@ -93,7 +93,7 @@ def _serve(group: int, method: SpecMethod, told: Connection) -> None:
 
     async def run() -> None:
         look_seldom()
-        config = PoolConfig(
+        config = SchedulerConfig(
             max_group_size=group,
             window=group,
             speculation=SpeculationConfig(

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from benchmarks.harness.machine import cpu_name
 from deployments.demo.models import resolve_model
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.model import Feed
@@ -89,7 +89,7 @@ def main(
 
 
 def _engine(target: ModelRunner, algorithm: AlgorithmName, rows: int) -> Engine:
-    config = PoolConfig(
+    config = SchedulerConfig(
         max_group_size=rows,
         window=rows,
         speculation=SpeculationConfig(method=SpecMethod.NONE),

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from benchmarks.harness.commands import write_json
 from deployments.runtime.garbage import look_seldom
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
 from specdec_core.request import Request
@@ -86,7 +86,7 @@ class World:
         speculation = SpeculationConfig(
             method=SpecMethod.NGRAM, num_draft_tokens=4, k_policy=KPolicyName.FIXED
         )
-        config = PoolConfig(
+        config = SchedulerConfig(
             max_group_size=self.cell.group_size,
             window=window,
             max_queued=self.cell.sequences,

@@ -32,7 +32,14 @@ from benchmarks.synthetic import record
 from deployments.cli.progress import cell_progress
 from deployments.demo.models import resolve_model
 from deployments.simulation.step_costs import parse_step_ms
-from specdec_core import Engine, PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import (
+    Engine,
+    Request,
+    SamplingParams,
+    SchedulerConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.config import KPolicyName, default_draft_tokens
 from specdec_core.loading.loader import load_model
 from specdec_core.model import CachedModel
@@ -94,7 +101,7 @@ def run(
 ) -> Turn:
     """All questions, so many at a time, each answered whole. Raises AssertionError where an answer
     differs from the recorded one."""
-    config = PoolConfig(max_group_size=streams, window=2 * streams, speculation=speculation)
+    config = SchedulerConfig(max_group_size=streams, window=2 * streams, speculation=speculation)
     waiting = list(enumerate(questions))
     told: dict[str, list[int]] = {}
     before_s, decoding_s = bill.priced_s, bill.decoding_s

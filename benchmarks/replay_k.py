@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.scheduler import scheduler as pool
 from specdec_core.speculation.goodput import GoodputPolicy
 from specdec_core.speculation.k_policy import KPolicy
@@ -30,7 +30,7 @@ from specdec_core.speculation.policies import make_k_policy
 def traces_to(file: TextIO) -> Iterator[None]:
     """Controllers of pools that are made within it write their traces to `file`."""
 
-    def make(config: PoolConfig) -> KPolicy:
+    def make(config: SchedulerConfig) -> KPolicy:
         policy = make_k_policy(config)
         if not isinstance(policy, GoodputPolicy):
             return policy

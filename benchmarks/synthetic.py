@@ -21,7 +21,7 @@ from unittest import mock
 from benchmarks.paper.answer_book import AnswerBook
 from benchmarks.paper.decoding import decode
 from benchmarks.paper.recorded_draft import RecordedDraft
-from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.model import CachedModel
@@ -99,7 +99,7 @@ def record(
     key = hashlib.sha256(asked.encode()).hexdigest()
     known = json.loads(cache.read_text()) if cache is not None and cache.is_file() else {}
     if key not in known:
-        config = PoolConfig(max_group_size=_RECORDING_BATCH, window=_RECORDING_BATCH)
+        config = SchedulerConfig(max_group_size=_RECORDING_BATCH, window=_RECORDING_BATCH)
         engine = Engine(target, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
         requests = requests_for(prompts, params, end_token_ids=end_token_ids)
         known[key] = decode(engine, requests).answers
@@ -125,7 +125,7 @@ def synthetic_engine(
     Without one, use it within `lookups_from(book)`.
     """
     kind = DrafterKind.LOOKUP if draft is None else DrafterKind.DRAFT
-    config = PoolConfig(
+    config = SchedulerConfig(
         max_group_size=batch,
         window=batch,
         speculation=SpeculationConfig(
@@ -138,12 +138,12 @@ def synthetic_engine(
 def idle_engine(target: CachedModel, batch: int) -> Engine:
     """Return the engine that speculates, with speculation off."""
     speculation = SpeculationConfig(method=SpecMethod.NONE, k_policy=KPolicyName.FIXED)
-    config = PoolConfig(max_group_size=batch, window=batch, speculation=speculation)
+    config = SchedulerConfig(max_group_size=batch, window=batch, speculation=speculation)
     return Engine(target, config=config)
 
 
 def plain_engine(target: CachedModel, batch: int) -> Engine:
-    config = PoolConfig(max_group_size=batch, window=batch)
+    config = SchedulerConfig(max_group_size=batch, window=batch)
     return Engine(target, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
 
 

@@ -83,7 +83,7 @@ def coordinator_specs(config: ServiceConfig) -> tuple[CoordinatorSpec, ...]:
 
 
 def coordinator_spec(config: ServiceConfig, cell: int = 0) -> CoordinatorSpec:
-    pool = config.pool_config()
+    pool = config.scheduler_config()
     largest = most_message_bytes(pool, config.limits.max_body_bytes)
     return CoordinatorSpec(
         cell=cell,
@@ -150,7 +150,7 @@ def _max_ongoing(config: ServiceConfig) -> int:
 
     Otherwise these would be left in a proxy.
     """
-    num_admitted = config.scaling.target_bounds.most * config.pool_config().window
+    num_admitted = config.scaling.target_bounds.most * config.scheduler_config().window
     num_queued = most_waiting(config.scheduler.max_queued, max(len(config.keys.named), 1))
     return config.scaling.cells * (num_admitted + num_queued) + _SHORT_CALLS
 

@@ -84,7 +84,7 @@ class Ingress:
             text,
             pool,
             model_name=config.model_name,
-            speculation=config.pool_config().speculation,
+            speculation=config.scheduler_config().speculation,
             sampling_defaults=text.sampling_defaults if config.uses_generation_config else None,
             trusts_chat_templates=config.trust_request_chat_template,
             stream_interval=config.stream_interval or 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from specdec_core.config import NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import NgramConfig, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 
@@ -16,10 +16,10 @@ __all__ = [
     "Engine",
     "FinishReason",
     "NgramConfig",
-    "PoolConfig",
     "Request",
     "RequestStats",
     "SamplingParams",
+    "SchedulerConfig",
     "SpecMethod",
     "SpeculationConfig",
     "TokenEvent",

@@ -186,7 +186,7 @@ class SpeculationConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolConfig:
+class SchedulerConfig:
     """Limits of the scheduler. Times are in seconds on the clock of the caller."""
 
     max_group_size: int = 8

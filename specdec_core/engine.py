@@ -18,7 +18,7 @@ from specdec_core.algorithms.protocol import Algorithm, AlgorithmStats
 from specdec_core.config import (
     WINDOW_PER_ROW,
     KPolicyName,
-    PoolConfig,
+    SchedulerConfig,
     SpeculationConfig,
     default_draft_tokens,
     uses_draft_model,
@@ -59,14 +59,14 @@ class Engine:
         target: CachedModel,
         draft: CachedModel | None = None,
         *,
-        config: PoolConfig | None = None,
+        config: SchedulerConfig | None = None,
         algorithm: AlgorithmName = AlgorithmName.EXSPEC,
         end_token_ids: frozenset[int] = frozenset(),
         grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`grammars` compiles the grammars of structured output. None refuses such requests."""
-        config = config or PoolConfig()
+        config = config or SchedulerConfig()
         speculation = config.speculation.settled(has_draft=draft is not None)
         config = replace(config, speculation=speculation)
         _check_pair(target, draft, speculation.method)
@@ -93,7 +93,7 @@ class Engine:
         target: str,
         draft: str | None = None,
         *,
-        pool: PoolConfig | None = None,
+        pool: SchedulerConfig | None = None,
         load: LoadConfig | None = None,
         algorithm: AlgorithmName = AlgorithmName.EXSPEC,
     ) -> Engine:
@@ -197,7 +197,7 @@ class Engine:
             )
 
 
-def _default_config(target: ModelRunner, algorithm: AlgorithmName) -> PoolConfig:
+def _default_config(target: ModelRunner, algorithm: AlgorithmName) -> SchedulerConfig:
     """Return the default configuration for a loaded target."""
     from specdec_core.loading.profiler import rows_of_a_group
 
@@ -205,7 +205,9 @@ def _default_config(target: ModelRunner, algorithm: AlgorithmName) -> PoolConfig
     k_policy = algorithm.k_policy(KPolicyName.GOODPUT)
     k = default_draft_tokens(k_policy, has_gpu=target.device.type == "cuda")
     speculation = SpeculationConfig(num_draft_tokens=k)
-    return PoolConfig(max_group_size=rows, window=WINDOW_PER_ROW * rows, speculation=speculation)
+    return SchedulerConfig(
+        max_group_size=rows, window=WINDOW_PER_ROW * rows, speculation=speculation
+    )
 
 
 def _check_pair(target: CachedModel, draft: CachedModel | None, method: str | None) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from benchmarks.paper.answer_book import AnswerBook
 from benchmarks.paper.recorded_draft import RecordedDraft
 from benchmarks.synthetic import lookups_from
-from specdec_core import PoolConfig, Request, SpecMethod, SpeculationConfig
+from specdec_core import Request, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import KPolicyName, uses_draft_model
 from specdec_core.engine import AlgorithmName, Engine
@@ -50,7 +50,7 @@ def engine(
     way: Way, target: CachedModel, draft: CachedModel | None, ends: frozenset[int] = frozenset()
 ) -> Engine:
     speculation = SpeculationConfig(method=way.method, num_draft_tokens=way.k, k_policy=way.policy)
-    config = PoolConfig(max_group_size=way.rows, window=2 * way.rows, speculation=speculation)
+    config = SchedulerConfig(max_group_size=way.rows, window=2 * way.rows, speculation=speculation)
     is_plain = way.method is SpecMethod.NONE
     return Engine(
         target,

@@ -17,7 +17,7 @@ from benchmarks.host_time.device import ModelledDevice, numbers_wait_for
 from benchmarks.host_time.functions import Stats, shares_of
 from benchmarks.host_time.parts import Spans, Split, clocked_parts, split
 from benchmarks.host_time.scripted import ScriptedModel
-from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName, uses_draft_model
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.loading.profiler import time_steps
@@ -161,7 +161,7 @@ class Bench:
 
     def _engine(self, cell: Cell) -> Engine:
         method = _METHODS[cell.method]
-        config = PoolConfig(
+        config = SchedulerConfig(
             max_group_size=cell.rows,
             window=2 * cell.rows,
             speculation=SpeculationConfig(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec_core import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core import SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName
 
@@ -12,11 +12,11 @@ PAPER_WINDOW_RATIO = 3
 """W = 48 at B = 16 in the paper."""
 
 
-def pool_config(
+def scheduler_config(
     method: SpecMethod, num_draft_tokens: int, batch_size: int, window: int | None = None
-) -> PoolConfig:
+) -> SchedulerConfig:
     """B rows a group from a window of W sequences; the paper's ratio of the two by default."""
-    return PoolConfig(
+    return SchedulerConfig(
         max_group_size=batch_size,
         window=window or PAPER_WINDOW_RATIO * batch_size,
         max_queued=100_000,

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from benchmarks.paper.algorithms import pool_config
+from benchmarks.paper.algorithms import scheduler_config
 from benchmarks.paper.answer_book import AnswerBook
 from benchmarks.paper.decoding import decode
 from benchmarks.paper.records import Row
@@ -105,5 +105,5 @@ def _engine(
     ]
     target, draft = (token_model(book) for book in books)
     window = max(options.window, batch_size)
-    config = pool_config(SpecMethod.DRAFT_MODEL, options.num_draft_tokens, batch_size, window)
+    config = scheduler_config(SpecMethod.DRAFT_MODEL, options.num_draft_tokens, batch_size, window)
     return Engine(target, draft, config=config, algorithm=algorithm)

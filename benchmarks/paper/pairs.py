@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from benchmarks.paper.algorithms import PLAIN, pool_config
+from benchmarks.paper.algorithms import PLAIN, scheduler_config
 from benchmarks.paper.answer_book import AnswerBook
 from benchmarks.paper.decoding import Decoded, decode
 from benchmarks.paper.pair_spec import DraftKind, PairSpec
@@ -17,7 +17,7 @@ from benchmarks.paper.shapes import Shape, pair_shape, random_model
 from benchmarks.paper.workload import Workload
 from deployments.cli.verify.draft import self_draft
 from deployments.demo.models import resolve_model
-from specdec_core import PoolConfig, SpecMethod
+from specdec_core import SchedulerConfig, SpecMethod
 from specdec_core.config import Numerics
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.loading.loader import (
@@ -76,7 +76,7 @@ class Pair:
         return Engine(
             self.target,
             None if is_plain else self.draft,
-            config=pool_config(method, self.num_draft_tokens, batch_size, window),
+            config=scheduler_config(method, self.num_draft_tokens, batch_size, window),
             algorithm=algorithm,
             clock=clock,
         )
@@ -88,7 +88,7 @@ class Pair:
 
     def reference(self) -> Decoded:
         """Plain decoding, one sequence at a time."""
-        config = PoolConfig(max_group_size=1, window=1, max_queued=100_000)
+        config = SchedulerConfig(max_group_size=1, window=1, max_queued=100_000)
         return decode(Engine(self.target, config=config, algorithm=PLAIN), self.workload.requests())
 
 

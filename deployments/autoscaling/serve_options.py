@@ -49,7 +49,7 @@ def policy_of(config: ServiceConfig) -> dict[str, Any]:
         for name, value in values_of(config).items()
         if name.startswith("scale_")
     }
-    pool = config.pool_config()
+    pool = config.scheduler_config()
     aims |= {"window": pool.window, "max_group_size": pool.max_group_size}
     kwargs = {"cells": config.scaling.cells, "aims": aims}
     return {"autoscaling_policy": {"policy_function": POLICY, "policy_kwargs": kwargs}}

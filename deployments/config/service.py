@@ -32,7 +32,7 @@ from deployments.demo.drafts import Drafting, choose_drafting
 from deployments.names import MetricsCompat
 from deployments.text.chat_messages import MAX_TEMPLATE_SECONDS, SpecialTokensInText
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
-from specdec_core.config import PoolConfig, default_draft_tokens, uses_draft_model
+from specdec_core.config import SchedulerConfig, default_draft_tokens, uses_draft_model
 
 ENV_PREFIX = "SPECDEC_"
 RESUME_TIMEOUT_S = 60.0
@@ -233,7 +233,7 @@ class ServiceConfig:
         if self.speculation.spec_model and not uses_draft_model(self.method):
             raise ValueError(f"spec_model is given, but spec_method={self.method} uses none")
         self.nodes.check_cells(self.scaling.cells)
-        self.pool_config()
+        self.scheduler_config()
 
     @classmethod
     def of(cls, **settings: Any) -> ServiceConfig:
@@ -295,7 +295,7 @@ class ServiceConfig:
         scaled = [scaling.target_bounds, *([scaling.draft_bounds] if self.draft else [])]
         return any(bounds.least < bounds.most for bounds in scaled)
 
-    def pool_config(self) -> PoolConfig:
+    def scheduler_config(self) -> SchedulerConfig:
         """Return the scheduler's configuration. Raises ValueError for limits that do not fit
         together."""
         return self.speculation.scheduler_config(

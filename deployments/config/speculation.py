@@ -11,7 +11,7 @@ from specdec_core.config import (
     KPolicyName,
     NgramConfig,
     OverlapMode,
-    PoolConfig,
+    SchedulerConfig,
     SpeculationConfig,
 )
 from specdec_core.errors import InvalidRequestError
@@ -77,15 +77,15 @@ class SpeculationOptions:
         rows: int,
         window: int | None = None,
         **limits: Any,
-    ) -> PoolConfig:
+    ) -> SchedulerConfig:
         """Return the scheduler's configuration, for groups of at most `rows`.
 
         `window` is by default WINDOW_PER_ROW times the rows. `limits` are other fields of
-        PoolConfig. Raises InvalidRequestError for settings that do not fit together.
+        SchedulerConfig. Raises InvalidRequestError for settings that do not fit together.
         """
         lookup = self.prompt_lookup_max, self.prompt_lookup_min
         try:
-            return PoolConfig(
+            return SchedulerConfig(
                 max_group_size=rows,
                 window=window or WINDOW_PER_ROW * rows,
                 overlap=self.overlap,

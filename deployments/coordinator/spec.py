@@ -8,7 +8,7 @@ from deployments.config.client_limits import ClientLimits
 from deployments.coordinator.server import PortLimits
 from deployments.names import LogFormat
 from deployments.wire.tls_files import TlsFiles
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 
 NAMESPACE = "specdec"
 """Ray namespace of all coordinators."""
@@ -21,7 +21,7 @@ class CoordinatorSpec:
     application: str
     version: str
     """Version of the configuration. A redeploy with another version gets another coordinator."""
-    pool: PoolConfig
+    pool: SchedulerConfig
     audit_share: float = 0.0
     limits: ClientLimits = field(default_factory=ClientLimits)
     port_limits: PortLimits = field(default_factory=PortLimits)

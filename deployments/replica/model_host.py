@@ -113,7 +113,7 @@ def _load(
     is_target = role is Role.TARGET
     path = config.model if is_target else config.draft
     assert path is not None, "draft replicas exist only with a draft model"
-    pool = config.pool_config()
+    pool = config.scheduler_config()
     device = device_name(config, role)
     return load_model(
         resolve_model(path),

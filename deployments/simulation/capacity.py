@@ -19,7 +19,7 @@ from deployments.simulation.replicating import ReplicaProcess
 from deployments.simulation.step_costs import Accelerator, StepCosts
 from deployments.simulation.timeline import Timeline
 from deployments.simulation.virtual_loop import leave_loops
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, ReplicaInfo, Role
 from specdec_core.request import Request, TokenEvent
@@ -37,7 +37,7 @@ class Plant:
 
     num_targets: int
     num_drafts: int
-    pool: PoolConfig
+    pool: SchedulerConfig
     steps: StepCosts
     acceptance: float
     """Chance that a drafted token is right if those before it are."""

@@ -18,7 +18,7 @@ from deployments.simulation.watched_pool import WatchedPool, Watcher
 from deployments.wire.liveness import SILENCE_S
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.messages import GroupResult, Occupancy
 from specdec_core.scheduler import Scheduler
 
@@ -73,7 +73,7 @@ class CoordinatorProcess(Host):
         timeline: Timeline,
         network: Network,
         name: str,
-        config: PoolConfig,
+        config: SchedulerConfig,
         *,
         new_epoch: Callable[[], int],
         inspector: Inspector | None = None,

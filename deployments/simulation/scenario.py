@@ -10,7 +10,7 @@ from specdec_core.config import (
     CPU_DRAFT_TOKENS,
     KPolicyName,
     Numerics,
-    PoolConfig,
+    SchedulerConfig,
     SpecMethod,
     SpeculationConfig,
 )
@@ -46,7 +46,7 @@ _METHODS = (
 class Scenario:
     """The settings of one world."""
 
-    pool: PoolConfig
+    pool: SchedulerConfig
     num_targets: int
     num_drafts: int
     num_ingresses: int
@@ -98,9 +98,9 @@ def draw_scenario(random: Random) -> Scenario:
     )
 
 
-def _pool(random: Random, group: int) -> PoolConfig:
+def _pool(random: Random, group: int) -> SchedulerConfig:
     has_goodput = random.random() < 0.15
-    return PoolConfig(
+    return SchedulerConfig(
         max_group_size=group,
         window=group + random.randint(0, 8),
         max_queued=random.choice((4, 12, 60)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.messages import GroupResult
 from specdec_core.request import Request
 from specdec_core.scheduler import Command, Scheduler
@@ -38,7 +38,7 @@ class Watcher(Protocol):
 class WatchedPool(Scheduler):
     """A scheduler that reports to a watcher, and changes nothing else."""
 
-    def __init__(self, config: PoolConfig, *, epoch: int, watcher: Watcher) -> None:
+    def __init__(self, config: SchedulerConfig, *, epoch: int, watcher: Watcher) -> None:
         super().__init__(config, epoch=epoch)
         self._watcher = watcher
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.sampling_params import MAX_LOGPROBS
 
 _BYTES_PER_ID = 4
@@ -18,7 +18,7 @@ _BYTES_PER_LOGPROB = 16
 _REST = 2**20
 
 
-def most_message_bytes(pool: PoolConfig, max_body_bytes: int) -> int:
+def most_message_bytes(pool: SchedulerConfig, max_body_bytes: int) -> int:
     """Return the maximum size of a message to the coordinator.
 
     It holds a request with everything it may set, or a group's answer with everything it may

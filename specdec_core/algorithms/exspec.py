@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import OverlapMode, PoolConfig
+from specdec_core.config import OverlapMode, SchedulerConfig
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.messages import GroupLease, Role
 from specdec_core.model import CachedModel, replica_info
@@ -39,7 +39,7 @@ class Exspec:
         target: CachedModel,
         draft: CachedModel | None = None,
         *,
-        config: PoolConfig,
+        config: SchedulerConfig,
         grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

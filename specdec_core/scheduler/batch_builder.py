@@ -5,7 +5,7 @@ Rows that wait for a draft without time go to their target without a proposal.
 
 from __future__ import annotations
 
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.messages import DRAFT, TARGET, GroupLease, Role
 from specdec_core.scheduler.admission import AdmissionQueue
 from specdec_core.scheduler.batch_rules import NEXT_EVENT, ReplicaLoad
@@ -85,7 +85,7 @@ class BatchBuilder:
 
     def __init__(
         self,
-        config: PoolConfig,
+        config: SchedulerConfig,
         *,
         epoch: int,
         replicas: ReplicaSet,

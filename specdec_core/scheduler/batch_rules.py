@@ -22,7 +22,7 @@ class ReplicaLoad(NamedTuple):
     has_leases: bool
     """Whether the replica has a batch that it has not answered."""
     num_prefill_tokens: int
-    """Prefill tokens of its open leases. They count for PoolConfig.max_prefill_tokens."""
+    """Prefill tokens of its open leases. They count for SchedulerConfig.max_prefill_tokens."""
     max_split_rows: int | None
     """Maximum rows of a batch while sequences are split in halves (Pipelining); None while they are
     not."""

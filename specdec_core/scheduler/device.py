@@ -10,7 +10,7 @@ from specdec_core.messages import GroupLease
 
 _PATIENCE = 3
 """On a shared device, a partial group waits up to this many passes for more rows. If passes take
-longer than PoolConfig.max_group_wait_s, groups of 8 had 6 rows with 1, and 8 with 3."""
+longer than SchedulerConfig.max_group_wait_s, groups of 8 had 6 rows with 1, and 8 with 3."""
 
 
 @dataclass(eq=False, slots=True)
@@ -25,9 +25,9 @@ class OpenLease:
     """Time at which the host began with it: when the result that it follows came, or else when it
     was sent."""
     is_split: bool
-    """See PoolConfig.overlap."""
+    """See SchedulerConfig.overlap."""
     num_catching_up: int
-    """Catch-up tokens that its rows have yet to compute, if PoolConfig limits them."""
+    """Catch-up tokens that its rows have yet to compute, if SchedulerConfig limits them."""
     is_resuming: bool = False
     """Whether some row checks tokens that a client brought back. Such a pass is no ordinary round
     and says nothing about a draft."""

@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.messages import Role
 from specdec_core.scheduler.batch_rules import Choice, ReplicaLoad, fill_batch, hold_until
 from specdec_core.scheduler.ready_queue import ReadyQueue
@@ -28,13 +28,13 @@ would read."""
 class EqualLength:
     """Batches rows of equal length where lengths allow, until other rows are overdue.
 
-    Rows that have waited PoolConfig.max_group_wait_s are overdue and come first. If none is, a full
-    batch of one shape is chosen, or else the rows closest in length to the oldest one. The oldest
-    row is in every batch, except in a full one of equal shape while it is not overdue. No row
-    therefore waits for more than a bounded number of batches.
+    Rows that have waited SchedulerConfig.max_group_wait_s are overdue and come first. If none is,
+    a full batch of one shape is chosen, or else the rows closest in length to the oldest one. The
+    oldest row is in every batch, except in a full one of equal shape while it is not overdue. No
+    row therefore waits for more than a bounded number of batches.
     """
 
-    def __init__(self, config: PoolConfig) -> None:
+    def __init__(self, config: SchedulerConfig) -> None:
         self._max_wait_s = config.max_group_wait_s
 
     def choose(self, ready: ReadyQueue, replica: ReplicaLoad, now: float) -> Choice:

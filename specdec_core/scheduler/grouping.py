@@ -1,7 +1,7 @@
 """Grouping policies: which ready rows of a replica form its next batch, or until when they wait.
 
-A policy is found by its name, PoolConfig.grouping. Another one is a class in a file of its own and
-a line in `GROUPING_POLICIES`.
+A policy is found by its name, SchedulerConfig.grouping. Another one is a class in a file of its own
+and a line in `GROUPING_POLICIES`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.scheduler.batch_rules import Choice, ReplicaLoad, fill_batch, hold_until
 from specdec_core.scheduler.equal_length import EqualLength
 from specdec_core.scheduler.ready_queue import ReadyQueue
@@ -35,7 +35,7 @@ class GroupingPolicy(Protocol):
 class OldestFirst:
     """Batches the rows that wait longest, whatever their lengths."""
 
-    def __init__(self, config: PoolConfig) -> None:
+    def __init__(self, config: SchedulerConfig) -> None:
         self._max_wait_s = config.max_group_wait_s
 
     def choose(self, ready: ReadyQueue, replica: ReplicaLoad, now: float) -> Choice:
@@ -45,14 +45,14 @@ class OldestFirst:
         return fill_batch(ready.decoding.oldest(ready.max_rows), ready, replica)
 
 
-GROUPING_POLICIES: dict[str, Callable[[PoolConfig], GroupingPolicy]] = {
+GROUPING_POLICIES: dict[str, Callable[[SchedulerConfig], GroupingPolicy]] = {
     "oldest_first": OldestFirst,
     "equal_length": EqualLength,
 }
 """Policies by name."""
 
 
-def make_grouping_policy(config: PoolConfig) -> GroupingPolicy:
+def make_grouping_policy(config: SchedulerConfig) -> GroupingPolicy:
     """Return the policy that the configuration names. Raise ValueError if there is none."""
     policy = GROUPING_POLICIES.get(config.grouping)
     if policy is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from specdec_core.config import OverlapMode, PoolConfig
+from specdec_core.config import OverlapMode, SchedulerConfig
 from specdec_core.messages import GroupLease, ReplicaInfo, Role
 from specdec_core.speculation.step_costs import CostModel, alike
 
@@ -47,7 +47,7 @@ class _Way:
 class Pipelining:
     """Decision on splitting, made once for all targets of a scheduler: their rounds are alike."""
 
-    def __init__(self, config: PoolConfig) -> None:
+    def __init__(self, config: SchedulerConfig) -> None:
         self._mode = config.overlap
         self._max_group_size = config.max_group_size
         self._ways = {False: _Way(), True: _Way()}

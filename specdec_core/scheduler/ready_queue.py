@@ -208,7 +208,7 @@ class ReadyQueue:
         max_prefill_tokens: int | None = None,
         prefix_index: PrefixIndex | None = None,
     ) -> None:
-        """`max_rows` is the maximum of one batch. `max_prefill_tokens`: see PoolConfig.
+        """`max_rows` is the maximum of one batch. `max_prefill_tokens`: see SchedulerConfig.
 
         Tokens that `prefix_index` finds cached do not count.
         """

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from specdec_core.config import WINDOW_PER_ROW, Numerics, PoolConfig
+from specdec_core.config import WINDOW_PER_ROW, Numerics, SchedulerConfig
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.scheduler.device import Device, OpenLease
@@ -185,7 +185,7 @@ class ReplicaState:
 class ReplicaSet:
     """The registered replicas, by ID and by role."""
 
-    def __init__(self, config: PoolConfig) -> None:
+    def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
         self.records: dict[str, ReplicaState] = {}
         """Replica ID -> its state."""

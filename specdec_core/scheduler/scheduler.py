@@ -7,7 +7,7 @@ same commands.
 
 from __future__ import annotations
 
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.messages import GroupResult, ReplicaInfo, RowStatus
 from specdec_core.request import FinishReason, Request, cut_at_stop
@@ -35,7 +35,9 @@ class Scheduler:
     `now` is in seconds on any monotonic clock. Call `advance` after events and at `next_deadline`.
     """
 
-    def __init__(self, config: PoolConfig, *, epoch: int, k_policy: KPolicy | None = None) -> None:
+    def __init__(
+        self, config: SchedulerConfig, *, epoch: int, k_policy: KPolicy | None = None
+    ) -> None:
         self._config = config
         self._epoch = epoch
         self._heard_at: float | None = None

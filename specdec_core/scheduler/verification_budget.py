@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.scheduler.proposals import num_agreed
 from specdec_core.scheduler.rows import ScheduledRow, rank_of
 from specdec_core.speculation.k_policy import (
@@ -26,7 +26,7 @@ from specdec_core.speculation.k_policy import (
 class VerificationBudget:
     """Shortens the proposals of every group that goes to a target."""
 
-    def __init__(self, config: PoolConfig, k_policy: KPolicy) -> None:
+    def __init__(self, config: SchedulerConfig, k_policy: KPolicy) -> None:
         self._max_rows = config.verification_budget
         self._max_choices = config.max_choices
         self._k_policy = k_policy

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from specdec_core.config import KPolicyName, PoolConfig
+from specdec_core.config import KPolicyName, SchedulerConfig
 from specdec_core.speculation.goodput import GoodputPolicy
 from specdec_core.speculation.k_policy import FixedPolicy, KPolicy, SchedulePolicy
 
 
-def make_k_policy(config: PoolConfig) -> KPolicy:
+def make_k_policy(config: SchedulerConfig) -> KPolicy:
     speculation = config.speculation
     match speculation.k_policy:
         case KPolicyName.GOODPUT:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError
 from specdec_core.model import CachedModel
@@ -234,7 +234,7 @@ class Writer:
         size = self._config.batch_size
         engine = Engine(
             self._target,
-            config=PoolConfig(max_group_size=size, window=size),
+            config=SchedulerConfig(max_group_size=size, window=size),
             algorithm=AlgorithmName.AUTOREGRESSIVE,
             end_token_ids=self._end_token_ids,
         )

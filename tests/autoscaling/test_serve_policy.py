@@ -133,7 +133,7 @@ def test_the_default_settings_are_the_default_aims() -> None:
     config = ServiceConfig.of(model="m", min_target_replicas=1, max_target_replicas=2)
     (application,) = serve_config(config)["applications"]
     aims = Thresholds(**application["autoscaling_policy"]["policy_kwargs"]["aims"])
-    pool = config.pool_config()
+    pool = config.scheduler_config()
     assert aims == Thresholds(window=pool.window, max_group_size=pool.max_group_size)
 
 

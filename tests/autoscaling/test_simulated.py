@@ -12,7 +12,7 @@ from deployments.simulation.coordinating import CoordinatorCosts
 from deployments.simulation.load import TimedJob, drawn
 from deployments.simulation.scaled_cell import ScaledCell, Scaling
 from deployments.simulation.step_costs import StepCosts, parse_step_ms
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 
 START_S = 10.0
 JOB = Job(16, 16)
@@ -31,7 +31,7 @@ def plant(
     return Plant(
         num_targets=1,
         num_drafts=num_drafts,
-        pool=PoolConfig(max_group_size=8, window=16, max_queued=500, speculation=speculation),
+        pool=SchedulerConfig(max_group_size=8, window=16, max_queued=500, speculation=speculation),
         steps=StepCosts(verify=parse_step_ms("400+2"), draft=parse_step_ms(draft_ms)),
         acceptance=0.7,
         coordinator=CoordinatorCosts(),

@@ -143,7 +143,7 @@ def test_the_papers_pairs_have_a_file_each() -> None:
 @pytest.mark.parametrize("file", PAIR_FILES, ids=lambda file: file.stem)
 def test_every_pair_file_is_a_service_configuration_of_the_papers_sizes(file: Path) -> None:
     config = load_service_config(file, {})
-    pool = config.pool_config()
+    pool = config.scheduler_config()
     assert config.method is SpecMethod.DRAFT_MODEL
     assert (pool.max_group_size, pool.window) == (16, 48)
     assert pool.speculation.num_draft_tokens == 5

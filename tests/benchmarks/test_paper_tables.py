@@ -28,7 +28,7 @@ from benchmarks.paper.throughput import figures as throughput_figures
 from benchmarks.paper.views import VIEWS
 from benchmarks.paper.window import cells as window_cells
 from benchmarks.paper.workload import answer_lens
-from specdec_core import PoolConfig, Request, SamplingParams
+from specdec_core import Request, SamplingParams, SchedulerConfig
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.engine import AlgorithmName, Engine
 from tests.fakes import TokenListModel
@@ -171,7 +171,7 @@ def requests(count: int, max_tokens: int) -> list[Request]:
 
 
 def plain_engine(clock: object) -> Engine:
-    config = PoolConfig(max_group_size=1, window=1)
+    config = SchedulerConfig(max_group_size=1, window=1)
     return Engine(TokenListModel(), config=config, algorithm=PLAIN)
 
 

@@ -14,7 +14,13 @@ from deployments.cli.bench.offline_runs import OfflineRun, run_cell
 from deployments.cli.generate.output import STAGES
 from deployments.cli.verify.cells import Cell, Point
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import KPolicyName, Numerics, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    KPolicyName,
+    Numerics,
+    SchedulerConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.loading import loader
 from specdec_core.loading.loader import LoadConfig, load_pair
 from specdec_core.request import Request
@@ -146,7 +152,7 @@ def test_a_run_leaves_the_loaded_models_as_it_found_them(tiny_folder: Path) -> N
     speculation = SpeculationConfig(
         method=SpecMethod.DRAFT_MODEL, num_draft_tokens=3, k_policy=KPolicyName.FIXED
     )
-    config = PoolConfig(max_group_size=2, window=4, speculation=speculation)
+    config = SchedulerConfig(max_group_size=2, window=4, speculation=speculation)
     params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
     requests = [
         Request(request_id=str(n), prompt_token_ids=tuple(range(5, 12 + n)), params=params)

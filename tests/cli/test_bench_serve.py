@@ -19,7 +19,7 @@ import uvicorn
 from deployments.config.service import SpecMetrics
 from deployments.coordinator.status import pool_status
 from deployments.names import MetricsCompat
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from tests.benchmarks.served_peers.fake_server import FakeServer, listening
 from tests.cli.conftest import Outcome, Specdec
@@ -53,7 +53,7 @@ SPEC_KEYS = {
 OURS = {"repeat", "runs", "settings", "decode_throughput_per_stream"}
 
 
-DRAFTING = PoolConfig(
+DRAFTING = SchedulerConfig(
     speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL, k_policy=KPolicyName.FIXED)
 )
 

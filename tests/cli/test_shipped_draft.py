@@ -12,7 +12,7 @@ import pytest
 from deployments.cli.generate.prompt_file import read_prompt_file
 from deployments.config.service import ServiceConfig
 from deployments.demo.drafts import DEMO_DRAFTS
-from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.loading.loader import LoadConfig, load_pair
@@ -64,7 +64,7 @@ def test_it_drafts_for_the_demo_model(demo_model: Path, tmp_path: Path) -> None:
     speculation = SpeculationConfig(
         method=SpecMethod.DRAFT_MODEL, num_draft_tokens=4, k_policy=KPolicyName.FIXED
     )
-    config = PoolConfig(speculation=speculation)
+    config = SchedulerConfig(speculation=speculation)
     engine = Engine(pair.target.model, pair.draft.model, config=config)
     plain = Engine(pair.target.model, algorithm=AlgorithmName.AUTOREGRESSIVE)
     assert list(engine.tokens(request)) == list(plain.tokens(request))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec_core import PoolConfig, Request, SamplingParams
+from specdec_core import Request, SamplingParams, SchedulerConfig
 from specdec_core.engine import AlgorithmName, Engine
 from tests.fakes import TokenListModel
 
@@ -10,7 +10,7 @@ from tests.fakes import TokenListModel
 def test_a_request_is_admitted_when_it_can_run_to_its_end_beside_the_others() -> None:
     """Each needs 6 blocks at its end and 1 at its start; 13 are there."""
     model = TokenListModel(num_blocks=13, block_size=4)
-    config = PoolConfig(max_group_size=8)
+    config = SchedulerConfig(max_group_size=8)
     engine = Engine(model, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
     params = SamplingParams(temperature=0.0, max_tokens=21)
     for index in range(4):

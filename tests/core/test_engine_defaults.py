@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from specdec_core import Engine, PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import (
+    Engine,
+    Request,
+    SamplingParams,
+    SchedulerConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.request import FinishReason
 from tests.fakes import NoisyCopy, TokenListModel
@@ -38,7 +45,7 @@ def test_without_a_draft_prompt_lookup_drafts() -> None:
 
 @pytest.mark.parametrize("method", [SpecMethod.NGRAM, SpecMethod.NONE])
 def test_a_draft_for_a_method_that_uses_none_is_refused(method: SpecMethod) -> None:
-    config = PoolConfig(speculation=SpeculationConfig(method=method))
+    config = SchedulerConfig(speculation=SpeculationConfig(method=method))
     with pytest.raises(ModelNotSupportedError, match=f"method {method} never uses one"):
         Engine(TARGET, NoisyCopy(TARGET, 2), config=config)
 

@@ -22,7 +22,7 @@ from deployments.observability.tracing.scheduler_spans import SchedulerSpans
 from deployments.replica.work_loop import WorkLoop
 from deployments.wire.endpoint import Endpoint
 from deployments.wire.tls_files import TlsFiles
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.messages import Role
 from specdec_core.scheduler import Scheduler
 from tests.deployments.fake_replica import FakeReplica
@@ -33,7 +33,7 @@ class Cell:
 
     def __init__(
         self,
-        config: PoolConfig,
+        config: SchedulerConfig,
         audit_share: float,
         limits: ClientLimits | None,
         tls: TlsFiles | None,
@@ -121,7 +121,7 @@ class Cell:
 
 @contextlib.asynccontextmanager
 async def cell(
-    config: PoolConfig | None = None,
+    config: SchedulerConfig | None = None,
     *,
     audit_share: float = 0.0,
     limits: ClientLimits | None = None,
@@ -131,7 +131,9 @@ async def cell(
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Cell]:
     """`clock`: the coordinator's and the replicas'."""
-    started = Cell(config or PoolConfig(), audit_share, limits, tls, port_limits, tracer, clock)
+    started = Cell(
+        config or SchedulerConfig(), audit_share, limits, tls, port_limits, tracer, clock
+    )
     await started.start_coordinator()
     try:
         yield started

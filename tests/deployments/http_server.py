@@ -25,7 +25,7 @@ from deployments.names import MetricsCompat
 from deployments.observability.tracing.requests import RequestSpans
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.tokenizer import TextModel
-from specdec_core.config import PoolConfig, SpeculationConfig
+from specdec_core.config import SchedulerConfig, SpeculationConfig
 from specdec_core.messages import Role
 from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import continuation
@@ -40,7 +40,7 @@ SPECULATION = SpeculationConfig()
 async def application(
     *,
     keys: tuple[str, ...] = (),
-    config: PoolConfig | None = None,
+    config: SchedulerConfig | None = None,
     targets: int = 1,
     compat: MetricsCompat = MetricsCompat.NONE,
     metrics: SpecMetrics = SpecMetrics.SUMMARY,

@@ -83,7 +83,7 @@ def test_mistakes_are_refused_with_what_to_use(settings: dict[str, Any], message
 def test_the_batch_and_the_window_have_a_setting_each(
     settings: dict[str, Any], batch: int, window: int
 ) -> None:
-    pool = ServiceConfig.of(**settings).pool_config()
+    pool = ServiceConfig.of(**settings).scheduler_config()
     assert (pool.max_group_size, pool.window) == (batch, window)
     assert pool.max_choices == batch * (pool.speculation.num_draft_tokens + 1), (
         "what memory is planned for"
@@ -94,7 +94,7 @@ def test_the_batch_and_the_window_have_a_setting_each(
     ("settings", "policy"), [({}, OldestFirst), ({"group_by_shape": True}, EqualLength)]
 )
 def test_a_setting_selects_the_grouping_policy(settings: dict[str, Any], policy: type) -> None:
-    made = make_grouping_policy(ServiceConfig.of(**settings).pool_config())
+    made = make_grouping_policy(ServiceConfig.of(**settings).scheduler_config())
     assert type(made) is policy
 
 
@@ -116,7 +116,7 @@ def test_the_maximum_k_is_by_policy_and_device_unless_it_is_named(
     settings: dict[str, Any], expected: int
 ) -> None:
     """A fixed K of 15 would be slow nearly everywhere."""
-    pool = ServiceConfig.of(**settings).pool_config()
+    pool = ServiceConfig.of(**settings).scheduler_config()
     assert pool.speculation.num_draft_tokens == expected
 
 
@@ -146,12 +146,12 @@ def test_the_old_names_of_batch_and_window_are_taken_with_a_warning(
     assert "max_group_size is now called max_num_seqs" in caplog.text
     for name, value in old.items():
         monkeypatch.setenv(f"SPECDEC_{name.upper()}", str(value))
-    assert ServiceConfig.of().pool_config() == named.pool_config()
+    assert ServiceConfig.of().scheduler_config() == named.scheduler_config()
 
 
 def test_speculation_is_by_goodput_unless_said_otherwise() -> None:
     assert SpeculationConfig().k_policy is KPolicyName.GOODPUT
-    assert ServiceConfig.of().pool_config().speculation.k_policy is KPolicyName.GOODPUT
+    assert ServiceConfig.of().scheduler_config().speculation.k_policy is KPolicyName.GOODPUT
 
 
 @pytest.mark.parametrize(
@@ -200,22 +200,22 @@ def test_a_speculative_config_says_the_same_as_the_flags() -> None:
     spec = {"method": "draft_model", "model": "d", "num_speculative_tokens": 3}
     config = ServiceConfig.of(speculative_config=spec)
     assert config == ServiceConfig.of(spec_method="draft_model", spec_model="d", spec_tokens=3)
-    assert config.pool_config().speculation.num_draft_tokens == 3
+    assert config.scheduler_config().speculation.num_draft_tokens == 3
 
 
 def test_a_schedule_by_batch_size_is_written_as_in_vllm() -> None:
     spec = {"method": "ngram", "num_speculative_tokens_per_batch_size": [[1, 4, 4], [5, 32, 1]]}
-    speculation = ServiceConfig.of(speculative_config=spec).pool_config().speculation
+    speculation = ServiceConfig.of(speculative_config=spec).scheduler_config().speculation
     assert speculation.k_policy is KPolicyName.SCHEDULE
     assert speculation.k_schedule == ((1, 4, 4), (5, 32, 1))
     with pytest.raises(ValueError, match="need each other"):
         ServiceConfig.of(spec_policy="schedule")
-    assert ServiceConfig.of(spec_policy="goodput").pool_config().speculation.k_schedule == ()
+    assert ServiceConfig.of(spec_policy="goodput").scheduler_config().speculation.k_schedule == ()
 
 
 def test_overlap_reaches_the_pool() -> None:
-    assert ServiceConfig.of(overlap="always").pool_config().overlap is OverlapMode.ALWAYS
-    assert ServiceConfig.of().pool_config().overlap is OverlapMode.AUTO
+    assert ServiceConfig.of(overlap="always").scheduler_config().overlap is OverlapMode.ALWAYS
+    assert ServiceConfig.of().scheduler_config().overlap is OverlapMode.AUTO
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_overlap_reaches_the_pool() -> None:
 def test_the_limit_of_prompt_tokens_goes_by_the_targets_device(
     settings: dict[str, Any], limit: int
 ) -> None:
-    assert ServiceConfig.of(**settings).pool_config().max_prefill_tokens == limit
+    assert ServiceConfig.of(**settings).scheduler_config().max_prefill_tokens == limit
 
 
 def test_the_method_follows_from_the_draft_model() -> None:

@@ -65,8 +65,8 @@ def test_too_few_gpus_are_refused_with_the_numbers(num_gpus: float, settings: An
 
 def test_a_target_on_a_gpu_takes_long_prompts_at_once() -> None:
     config = ServiceConfig.of(**PAIR)
-    assert config.pool_config().max_prefill_tokens == 256
-    assert with_gpus(config, 1).pool_config().max_prefill_tokens == 8192
+    assert config.scheduler_config().max_prefill_tokens == 256
+    assert with_gpus(config, 1).scheduler_config().max_prefill_tokens == 8192
 
 
 def test_without_gpus_a_configuration_stays_the_same_one() -> None:

@@ -14,9 +14,9 @@ from deployments.coordinator import actor as coordinator
 from deployments.coordinator.actor import Resolver
 from deployments.coordinator.spec import CoordinatorSpec
 from deployments.wire.endpoint import Endpoint
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 
-SPEC = CoordinatorSpec(application="a", version="1", pool=PoolConfig())
+SPEC = CoordinatorSpec(application="a", version="1", pool=SchedulerConfig())
 HERE = Endpoint(address="127.0.0.1:1", token="t")
 
 Answer = Callable[[], Awaitable[Endpoint]]

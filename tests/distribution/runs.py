@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specdec_core import PoolConfig, Request, SpecMethod, SpeculationConfig
+from specdec_core import Request, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import KPolicyName, NgramConfig
 from specdec_core.engine import AlgorithmName, Engine
@@ -84,7 +84,7 @@ class Setting:
             ngram=NgramConfig(lookup_min=1, lookup_max=3),
             k_policy=KPolicyName.FIXED,
         )
-        config = PoolConfig(
+        config = SchedulerConfig(
             max_group_size=self.batch,
             window=3 * self.batch,
             speculation=speculation,

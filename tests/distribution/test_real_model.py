@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.worker.model_runner import ModelRunner
@@ -69,7 +69,9 @@ def adapted(weights: PreTrainedModel) -> ModelRunner:
 
 def engine_of(algorithm: AlgorithmName, method: SpecMethod) -> Engine:
     speculation = SpeculationConfig(method=method, num_draft_tokens=3, k_policy=KPolicyName.FIXED)
-    config = PoolConfig(max_group_size=48, window=96, max_queued=10_000, speculation=speculation)
+    config = SchedulerConfig(
+        max_group_size=48, window=96, max_queued=10_000, speculation=speculation
+    )
     draft = adapted(draft_weights()) if method is SpecMethod.DRAFT_MODEL else None
     return Engine(adapted(target_weights()), draft, config=config, algorithm=algorithm)
 

@@ -11,7 +11,7 @@ import pytest
 from deployments.cli.parsers import methods
 from deployments.config.service import ServiceConfig
 from deployments.wire.request_codec import submit_from_pb, submit_to_pb
-from specdec_core import PoolConfig, Request, SamplingParams, SpeculationConfig
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError
@@ -87,9 +87,9 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     LearningDrafter.ended.clear()
 
 
-def speculating(method: str, k_policy: KPolicyName, k: int = 4) -> PoolConfig:
+def speculating(method: str, k_policy: KPolicyName, k: int = 4) -> SchedulerConfig:
     speculation = SpeculationConfig(method=method, num_draft_tokens=k, k_policy=k_policy)
-    return PoolConfig(max_group_size=4, window=8, prefill_chunk=8, speculation=speculation)
+    return SchedulerConfig(max_group_size=4, window=8, prefill_chunk=8, speculation=speculation)
 
 
 @pytest.mark.parametrize("k_policy", [KPolicyName.GOODPUT, KPolicyName.FIXED])
@@ -177,7 +177,7 @@ def test_the_padded_algorithms_keep_the_order_of_its_calls(algorithm: AlgorithmN
 
 def test_settings_flags_and_the_wire_take_its_name() -> None:
     assert (
-        ServiceConfig.of(model="m", spec_method="repeat").pool_config().speculation.method
+        ServiceConfig.of(model="m", spec_method="repeat").scheduler_config().speculation.method
         == "repeat"
     )
     assert methods("repeat,learning") == ("repeat", "learning")

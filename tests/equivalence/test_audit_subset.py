@@ -20,7 +20,7 @@ from specdec_core.config import (
     KPolicyName,
     NgramConfig,
     Numerics,
-    PoolConfig,
+    SchedulerConfig,
     SpecMethod,
     SpeculationConfig,
 )
@@ -107,8 +107,8 @@ def make_request(sampling: str, index: int, temperature: float) -> Request:
     )
 
 
-def make_config(point: Point, num_requests: int) -> PoolConfig:
-    return PoolConfig(
+def make_config(point: Point, num_requests: int) -> SchedulerConfig:
+    return SchedulerConfig(
         max_group_size=point.batch_size,
         window=3 * point.batch_size,
         max_queued=num_requests,

@@ -15,7 +15,7 @@ from torch import Tensor
 from specdec_core import FinishReason, Request, SamplingParams, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.request import TokenEvent
-from tests.equivalence.test_fakes import VOCAB, make_requests, outputs, plain, pool_config
+from tests.equivalence.test_fakes import VOCAB, make_requests, outputs, plain, scheduler_config
 from tests.equivalence.test_models import adapted
 from tests.fakes import NoisyCopy, TokenListModel
 from tests.tiny_models import tiny_model
@@ -67,7 +67,7 @@ def engine(
     window: int = 8,
 ) -> Engine:
     method = SpecMethod.DRAFT_MODEL if draft else SpecMethod.NGRAM
-    config = replace(pool_config(method, k, batch, window), check_invariants=True)
+    config = replace(scheduler_config(method, k, batch, window), check_invariants=True)
     return Engine(target, draft, config=config, algorithm=algorithm)
 
 
@@ -232,7 +232,7 @@ def test_defect_11_a_round_waits_for_the_device_once_per_pass(
     asked = [
         replace(ask(str(i), range(3, 5 + 3 * i), 12), num_draft_tokens=1 + i % 3) for i in range(5)
     ]
-    config = pool_config(SpecMethod.DRAFT_MODEL, 3, 4)
+    config = scheduler_config(SpecMethod.DRAFT_MODEL, 3, 4)
     decoding = Engine(adapted(weights), adapted(weights), config=config, algorithm=algorithm)
     num_waits = {"tolist": 0, "item": 0, "cpu": 0, "__bool__": 0, "__int__": 0, "__float__": 0}
     for name in num_waits:

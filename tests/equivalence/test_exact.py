@@ -11,7 +11,7 @@ from functools import lru_cache
 import pytest
 import torch
 
-from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.layers.packed_linear import pack_linears
@@ -72,7 +72,7 @@ def plain(model: ModelRunner, asked: list[Request]) -> dict[str, list[int]]:
 
 @lru_cache(maxsize=64)  # of a target or two: the tests of one follow each other
 def _alone(model: ModelRunner, request: Request) -> list[int]:
-    config = PoolConfig(max_group_size=1, window=1)
+    config = SchedulerConfig(max_group_size=1, window=1)
     engine = Engine(model, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
     return run(engine, [request])[request.request_id]
 
@@ -86,7 +86,7 @@ def run(engine: Engine, asked: list[Request]) -> dict[str, list[int]]:
 
 def speculating(model: ModelRunner, draft: ModelRunner | None, batch: int, k: int) -> Engine:
     method = SpecMethod.DRAFT_MODEL if draft else SpecMethod.NGRAM
-    config = PoolConfig(
+    config = SchedulerConfig(
         max_group_size=batch,
         window=2 * batch,
         prefill_chunk=33,

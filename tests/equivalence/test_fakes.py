@@ -11,9 +11,9 @@ import pytest
 
 from specdec_core import (
     FinishReason,
-    PoolConfig,
     Request,
     SamplingParams,
+    SchedulerConfig,
     SpecMethod,
     SpeculationConfig,
 )
@@ -69,14 +69,14 @@ def plain(requests: Sequence[Request]) -> dict[str, tuple[tuple[int, ...], str]]
 def _alone(request: Request) -> tuple[tuple[int, ...], str]:
     """Many tests ask for the same."""
     target = TokenListModel(vocab_size=VOCAB)
-    config = PoolConfig(max_group_size=1, window=1)
+    config = SchedulerConfig(max_group_size=1, window=1)
     engine = Engine(target, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
     return outputs(engine, [request])[request.request_id]
 
 
-def pool_config(method: SpecMethod, k: int, batch: int, window: int = 24) -> PoolConfig:
+def scheduler_config(method: SpecMethod, k: int, batch: int, window: int = 24) -> SchedulerConfig:
     speculation = SpeculationConfig(method=method, num_draft_tokens=k, k_policy=KPolicyName.FIXED)
-    return PoolConfig(
+    return SchedulerConfig(
         max_group_size=batch,
         window=max(window, batch),
         prefill_chunk=8,
@@ -91,7 +91,7 @@ def test_every_request_may_name_who_drafts_for_it(name: AlgorithmName, method: S
     unnamed = make_requests(12, seed=9)
     requests = [replace(r, spec_method=method) for r in unnamed]
     target, draft = TokenListModel(vocab_size=VOCAB), TokenListModel(vocab_size=VOCAB, seed=1)
-    config = pool_config(SpecMethod.DRAFT_MODEL, 4, 4)
+    config = scheduler_config(SpecMethod.DRAFT_MODEL, 4, 4)
     engine = Engine(target, draft, config=config, algorithm=name)
     assert outputs(engine, requests) == plain(unnamed)
     prompts = sum(len(request.prompt_token_ids) for request in requests)
@@ -108,7 +108,7 @@ def test_requests_of_all_methods_share_a_batch(name: AlgorithmName) -> None:
     ]
     target = TokenListModel(vocab_size=VOCAB)
     draft = NoisyCopy(target, disagree_every=3)
-    config = pool_config(SpecMethod.HYBRID, 4, 8)
+    config = scheduler_config(SpecMethod.HYBRID, 4, 8)
     engine = Engine(target, draft, config=config, algorithm=name)
     assert outputs(engine, requests) == plain(requests)
     assert engine.stats.num_accepted > 0
@@ -122,7 +122,7 @@ def test_a_draft_that_proposes_only_what_it_is_sure_of_changes_no_answer(
     requests = make_requests(24, seed=5)
     drafted = []
     for min_confidence in (0.0, 0.3):
-        config = pool_config(SpecMethod.DRAFT_MODEL, 4, 4)
+        config = scheduler_config(SpecMethod.DRAFT_MODEL, 4, 4)
         speculation = replace(config.speculation, min_confidence=min_confidence)
         target = TokenListModel(vocab_size=VOCAB)
         engine = Engine(
@@ -145,7 +145,7 @@ def test_speculative_output_equals_plain_output(k: int, batch: int, disagree_eve
     requests = make_requests(16, seed=k * 100 + batch)
     target = TokenListModel(vocab_size=VOCAB)
     draft = NoisyCopy(target, disagree_every)
-    config = pool_config(SpecMethod.DRAFT_MODEL, k, batch)
+    config = scheduler_config(SpecMethod.DRAFT_MODEL, k, batch)
     engine = Engine(target, draft, config=config)
     assert outputs(engine, requests) == plain(requests)
     assert target.num_slots == draft.num_slots == 0
@@ -158,14 +158,14 @@ def test_every_method_gives_the_plain_output(method: SpecMethod) -> None:
     requests = make_requests(24, seed=3)
     target = TokenListModel(vocab_size=VOCAB)
     draft = NoisyCopy(target, 3) if method is SpecMethod.HYBRID else None
-    engine = Engine(target, draft, config=pool_config(method, 4, 4))
+    engine = Engine(target, draft, config=scheduler_config(method, 4, 4))
     assert outputs(engine, requests) == plain(requests)
 
 
 def test_a_batch_of_plain_decoding_equals_one_at_a_time() -> None:
     requests = make_requests(20, seed=9)
     target = TokenListModel(vocab_size=VOCAB)
-    config = PoolConfig(max_group_size=6)
+    config = SchedulerConfig(max_group_size=6)
     engine = Engine(target, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
     assert outputs(engine, requests) == plain(requests)
     assert target.num_slots == 0
@@ -178,7 +178,7 @@ def test_a_draft_that_equals_the_target_is_always_accepted(k: int) -> None:
     draft = TokenListModel(vocab_size=VOCAB)
     params = SamplingParams(temperature=0.9, seed=4, max_tokens=1 + 5 * (k + 1))
     request = Request(request_id="a", prompt_token_ids=(1, 2, 3), params=params)
-    engine = Engine(target, draft, config=pool_config(SpecMethod.DRAFT_MODEL, k, 1))
+    engine = Engine(target, draft, config=scheduler_config(SpecMethod.DRAFT_MODEL, k, 1))
     *_, last = engine.generate([request])
     assert last.stats is not None
     assert last.stats.num_accepted == last.stats.num_drafted > 0
@@ -189,7 +189,7 @@ def test_little_memory_preempts_but_changes_nothing() -> None:
     longest = max(request.max_len for request in requests) + 8
     target = TokenListModel(vocab_size=VOCAB, num_blocks=2 * -(-longest // 4))
     draft = NoisyCopy(target, 3, num_blocks=30)
-    engine = Engine(target, draft, config=pool_config(SpecMethod.DRAFT_MODEL, 4, 8))
+    engine = Engine(target, draft, config=scheduler_config(SpecMethod.DRAFT_MODEL, 4, 8))
     assert outputs(engine, requests) == plain(requests)
 
 
@@ -201,7 +201,7 @@ def test_more_requests_than_queue_and_memory_take_are_all_decoded(
     """The memory holds fewer than the window, so that the queue is full before the window is."""
     requests = make_requests(12, seed=8)
     target = TokenListModel(vocab_size=VOCAB, num_blocks=20)
-    config = replace(pool_config(SpecMethod.NGRAM, 4, 4), max_queued=max_queued)
+    config = replace(scheduler_config(SpecMethod.NGRAM, 4, 4), max_queued=max_queued)
     engine = Engine(target, config=config, algorithm=algorithm)
     assert outputs(engine, requests) == plain(requests)
 
@@ -218,7 +218,7 @@ def test_a_resumed_request_continues_behind_what_it_emitted() -> None:
             emitted_token_ids=whole[:cut],
         )
         engine = Engine(
-            TokenListModel(vocab_size=VOCAB), config=pool_config(SpecMethod.NGRAM, 4, 2)
+            TokenListModel(vocab_size=VOCAB), config=scheduler_config(SpecMethod.NGRAM, 4, 2)
         )
         events = list(engine.generate([resumed]))
         assert events[0].index == cut
@@ -229,7 +229,7 @@ def test_a_resumed_request_continues_behind_what_it_emitted() -> None:
 
 def test_an_abort_between_rounds_ends_the_request_and_frees_its_slot() -> None:
     target = TokenListModel(vocab_size=VOCAB)
-    engine = Engine(target, config=pool_config(SpecMethod.NGRAM, 2, 4))
+    engine = Engine(target, config=scheduler_config(SpecMethod.NGRAM, 2, 4))
     params = SamplingParams(temperature=0.0, max_tokens=1000)
     for name in ("keep", "drop"):
         engine.add_request(Request(request_id=name, prompt_token_ids=(1, 2), params=params))
@@ -244,7 +244,7 @@ def test_an_abort_between_rounds_ends_the_request_and_frees_its_slot() -> None:
 
 def test_leaving_the_iteration_frees_every_slot() -> None:
     target = TokenListModel(vocab_size=VOCAB)
-    engine = Engine(target, config=pool_config(SpecMethod.NGRAM, 2, 4))
+    engine = Engine(target, config=scheduler_config(SpecMethod.NGRAM, 2, 4))
     params = SamplingParams(temperature=0.0, max_tokens=1000)
     events = engine.generate(
         [Request(request_id=str(i), prompt_token_ids=(1, i), params=params) for i in range(8)]

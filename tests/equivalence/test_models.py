@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.worker.model_runner import ModelRunner
@@ -68,7 +68,7 @@ def run(engine: Engine, asked: list[Request]) -> list[list[int]]:
 def exspec(
     target: PreTrainedModel, draft: PreTrainedModel | None, method: SpecMethod, k: int, batch: int
 ) -> Engine:
-    config = PoolConfig(
+    config = SchedulerConfig(
         max_group_size=batch,
         window=3 * batch,
         prefill_chunk=16,
@@ -97,7 +97,7 @@ def test_sampled_output_equals_plain_decoding_one_at_a_time(target: PreTrainedMo
     asked = requests(temperature=0.8)
     plain = Engine(
         adapted(target),
-        config=PoolConfig(max_group_size=1, window=1),
+        config=SchedulerConfig(max_group_size=1, window=1),
         algorithm=AlgorithmName.AUTOREGRESSIVE,
     )
     expected = run(plain, asked)

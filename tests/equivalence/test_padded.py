@@ -8,15 +8,15 @@ from itertools import takewhile
 
 import pytest
 
-from specdec_core import FinishReason, PoolConfig, Request, SamplingParams, SpecMethod
+from specdec_core import FinishReason, Request, SamplingParams, SchedulerConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
-from tests.equivalence.test_fakes import VOCAB, make_requests, outputs, plain, pool_config
+from tests.equivalence.test_fakes import VOCAB, make_requests, outputs, plain, scheduler_config
 from tests.fakes import NoisyCopy, TokenListModel
 
 PADDED = (AlgorithmName.EQSPEC, AlgorithmName.EXSPEC_PADDED)
 
 
-def checked(config: PoolConfig) -> PoolConfig:
+def checked(config: SchedulerConfig) -> SchedulerConfig:
     return replace(config, check_invariants=True)
 
 
@@ -26,7 +26,7 @@ def fake_engine(
     target = TokenListModel(vocab_size=VOCAB)
     drafts = method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID)
     draft = NoisyCopy(target, disagree_every) if drafts else None
-    config = checked(pool_config(method, k, batch))
+    config = checked(scheduler_config(method, k, batch))
     return Engine(target, draft, config=config, algorithm=algorithm)
 
 
@@ -166,7 +166,7 @@ def test_little_memory_makes_smaller_batches_and_changes_nothing(
 ) -> None:
     requests = make_requests(10, seed=5)
     target = TokenListModel(vocab_size=VOCAB, num_blocks=20)
-    config = checked(pool_config(SpecMethod.NGRAM, 4, 8))
+    config = checked(scheduler_config(SpecMethod.NGRAM, 4, 8))
     engine = Engine(target, config=config, algorithm=algorithm)
     assert outputs(engine, requests) == plain(requests)
 
@@ -178,7 +178,7 @@ def test_random_arrivals_and_aborts_change_nothing(algorithm: AlgorithmName) -> 
     rng = random.Random(6)
     target = TokenListModel(vocab_size=VOCAB)
     draft = NoisyCopy(target, 3)
-    config = checked(pool_config(SpecMethod.HYBRID, 3, 4))
+    config = checked(scheduler_config(SpecMethod.HYBRID, 3, 4))
     engine = Engine(target, draft, config=config, algorithm=algorithm)
     waiting = list(requests)
     tokens: dict[str, list[int]] = {}
@@ -210,7 +210,7 @@ def test_random_arrivals_and_aborts_change_nothing(algorithm: AlgorithmName) -> 
 @pytest.mark.parametrize("algorithm", PADDED)
 def test_an_aborted_request_gives_its_memory_back_at_once(algorithm: AlgorithmName) -> None:
     target = TokenListModel(vocab_size=VOCAB)
-    config = checked(pool_config(SpecMethod.NGRAM, 2, 2))
+    config = checked(scheduler_config(SpecMethod.NGRAM, 2, 2))
     engine = Engine(target, config=config, algorithm=algorithm)
     requests = make_requests(2, seed=30, temperature=0.0)
     for request in requests:

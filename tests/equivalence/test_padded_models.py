@@ -9,14 +9,14 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from specdec_core import PoolConfig, Request, SpecMethod
+from specdec_core import Request, SchedulerConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
 from specdec_core.worker.model_runner import ModelRunner
 from tests.equivalence import test_exact as exact
 from tests.equivalence import test_models as tiny
-from tests.equivalence.test_fakes import pool_config
+from tests.equivalence.test_fakes import scheduler_config
 from tests.equivalence.test_padded import PADDED, checked
 from tests.tiny_models import ARCHITECTURES, reference_greedy, tiny_model
 
@@ -63,7 +63,7 @@ def test_sampled_output_of_a_tiny_model_equals_plain_decoding(
     weights: PreTrainedModel, algorithm: AlgorithmName
 ) -> None:
     asked = tiny.requests(temperature=0.8)
-    alone = PoolConfig(max_group_size=1, window=1)
+    alone = SchedulerConfig(max_group_size=1, window=1)
     reference = Engine(tiny.adapted(weights), config=alone, algorithm=AlgorithmName.AUTOREGRESSIVE)
     expected = tiny.run(reference, asked)
     for method, draft in ((SpecMethod.NGRAM, None), (SpecMethod.DRAFT_MODEL, weights)):
@@ -81,7 +81,7 @@ def tiny_engine(
     return Engine(
         tiny.adapted(target),
         tiny.adapted(draft) if draft else None,
-        config=checked(pool_config(method, k, batch)),
+        config=checked(scheduler_config(method, k, batch)),
         algorithm=algorithm,
     )
 
@@ -102,13 +102,13 @@ def test_exact_numerics_keep_ids_and_logprobs_to_the_bit(
         for temperature in (0.0, 0.8)
         for r in named(tiny.requests(temperature, count=6), f"T={temperature}")
     ]
-    alone = PoolConfig(max_group_size=1, window=1)
+    alone = SchedulerConfig(max_group_size=1, window=1)
     expected = everything(
         Engine(model, config=alone, algorithm=AlgorithmName.AUTOREGRESSIVE), asked
     )
     draft = ModelRunner(weights, vocab_size=tiny.VOCAB, kv_cache_tokens=8192)
     for method, k, batch in ((SpecMethod.NGRAM, 4, 8), (SpecMethod.DRAFT_MODEL, 3, 5)):
-        config = checked(pool_config(method, k, batch))
+        config = checked(scheduler_config(method, k, batch))
         uses_draft = method is SpecMethod.DRAFT_MODEL
         engine = Engine(model, draft if uses_draft else None, config=config, algorithm=algorithm)
         assert everything(engine, asked) == expected
@@ -146,7 +146,7 @@ def test_exact_numerics_survive_random_arrivals_and_aborts(
     asked = exact.requests(12)
     expected = exact.plain(model, asked)
     rng = random.Random(2)
-    config = checked(pool_config(SpecMethod.NGRAM, k, batch))
+    config = checked(scheduler_config(SpecMethod.NGRAM, k, batch))
     engine = Engine(model, config=config, algorithm=algorithm)
     waiting, aborted = list(asked), set()
     tokens: dict[str, list[int]] = {request.request_id: [] for request in asked}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import Engine
 from tests.equivalence.test_fakes import VOCAB, outputs, plain
@@ -51,8 +51,8 @@ def models(num_blocks: int, *, enable: bool) -> tuple[PagedTokenModel, PagedToke
     return target, draft
 
 
-def config(prefill_chunk: int) -> PoolConfig:
-    return PoolConfig(
+def config(prefill_chunk: int) -> SchedulerConfig:
+    return SchedulerConfig(
         max_group_size=4,
         window=12,
         prefill_chunk=prefill_chunk,
@@ -118,7 +118,7 @@ def test_a_preempted_request_finds_its_own_blocks_again() -> None:
     num_fed = []
     for enable in (True, False):
         target, _ = models(16, enable=enable)
-        pool = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.NONE))
+        pool = SchedulerConfig(speculation=SpeculationConfig(method=SpecMethod.NONE))
         engine = Engine(target, config=pool)
         stats = {}
         tokens: dict[str, list[int]] = {"r0": [], "r1": []}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from specdec_core import (
     FinishReason,
-    PoolConfig,
     Request,
     SamplingParams,
+    SchedulerConfig,
     SpecMethod,
     SpeculationConfig,
 )
@@ -68,13 +68,13 @@ def outputs(engine: Engine, requests: Sequence[Request]) -> dict[str, Output]:
 
 
 def plain(requests: Sequence[Request], vocab_size: int = VOCAB) -> dict[str, Output]:
-    config = PoolConfig(max_group_size=1, window=1)
+    config = SchedulerConfig(max_group_size=1, window=1)
     target = TokenListModel(vocab_size=vocab_size)
     return outputs(Engine(target, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE), requests)
 
 
-def pool_config(method: SpecMethod, k: int, batch: int) -> PoolConfig:
-    return PoolConfig(
+def scheduler_config(method: SpecMethod, k: int, batch: int) -> SchedulerConfig:
+    return SchedulerConfig(
         max_group_size=batch,
         window=2 * batch,
         prefill_chunk=5,
@@ -87,7 +87,7 @@ def pool_config(method: SpecMethod, k: int, batch: int) -> PoolConfig:
 def speculative(requests: Sequence[Request], k: int, batch: int, disagree_every: int) -> Engine:
     target = TokenListModel(vocab_size=VOCAB)
     draft = NoisyCopy(target, disagree_every)
-    return Engine(target, draft, config=pool_config(SpecMethod.DRAFT_MODEL, k, batch))
+    return Engine(target, draft, config=scheduler_config(SpecMethod.DRAFT_MODEL, k, batch))
 
 
 def asked(name: str, params: SamplingParams, prompt: tuple[int, ...] = (1, 2, 3)) -> Request:
@@ -186,7 +186,7 @@ def test_any_mix_gives_the_plain_ids_logprobs_and_ends(
     expected = plain(requests)
     assert outputs(speculative(requests, k, batch, disagree_every), requests) == expected
     target = TokenListModel(vocab_size=VOCAB)
-    ngram = Engine(target, config=pool_config(SpecMethod.NGRAM, k, batch))
+    ngram = Engine(target, config=scheduler_config(SpecMethod.NGRAM, k, batch))
     assert outputs(ngram, requests) == expected
 
 
@@ -242,12 +242,12 @@ def test_a_transformer_reports_the_same_ids_and_nearly_the_same_logprobs(
     def adapted() -> ModelRunner:
         return ModelRunner(model, vocab_size=TINY_VOCAB, kv_cache_tokens=4096)
 
-    single = PoolConfig(max_group_size=1, window=1)
+    single = SchedulerConfig(max_group_size=1, window=1)
     expected = outputs(
         Engine(adapted(), config=single, algorithm=AlgorithmName.AUTOREGRESSIVE), requests
     )
     draft = adapted() if method is SpecMethod.DRAFT_MODEL else None
-    engine = Engine(adapted(), draft, config=pool_config(method, 4, 4))
+    engine = Engine(adapted(), draft, config=scheduler_config(method, 4, 4))
     got = outputs(engine, requests)
     for key, (ids, logprobs, reason) in expected.items():
         assert got[key][0] == ids

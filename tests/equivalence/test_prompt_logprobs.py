@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.layers.packed_linear import pack_linears
@@ -72,7 +72,7 @@ def told(events: list[TokenEvent]) -> tuple[TokenLogprobs, ...]:
 def engine_of(
     model: ModelRunner, algorithm: AlgorithmName, batch: int = 4, chunk: int = 8
 ) -> Engine:
-    config = PoolConfig(
+    config = SchedulerConfig(
         max_group_size=batch,
         window=2 * batch,
         prefill_chunk=chunk,

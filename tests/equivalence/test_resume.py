@@ -13,9 +13,9 @@ from deployments.text.structured_output import json_schema
 from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core import (
     FinishReason,
-    PoolConfig,
     Request,
     SamplingParams,
+    SchedulerConfig,
     SpecMethod,
     SpeculationConfig,
 )
@@ -68,7 +68,7 @@ def engine(
     speculation = SpeculationConfig(
         method=SpecMethod.NGRAM, num_draft_tokens=4, k_policy=KPolicyName.FIXED
     )
-    config = PoolConfig(max_group_size=8, window=16, prefill_chunk=16, speculation=speculation)
+    config = SchedulerConfig(max_group_size=8, window=16, prefill_chunk=16, speculation=speculation)
     return Engine(
         target.model,
         config=config,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod
 from specdec_core.algorithms.padded.eqspec import Eqspec
 from specdec_core.algorithms.padded.invariants import (
     check_pending,
@@ -15,7 +15,7 @@ from specdec_core.algorithms.padded.invariants import (
     check_rectangle,
 )
 from tests.equivalence.right_padded import PAD, RightPaddedKV
-from tests.equivalence.test_fakes import VOCAB, plain, pool_config
+from tests.equivalence.test_fakes import VOCAB, plain, scheduler_config
 from tests.fakes import NoisyCopy, PaddedTokenList, TokenListModel
 
 
@@ -25,7 +25,7 @@ def right_padded() -> tuple[PaddedTokenList, PaddedTokenList]:
     return PaddedTokenList(target, RightPaddedKV), PaddedTokenList(NoisyCopy(target, 3))
 
 
-def decode_right_padded(config: PoolConfig, asked: Sequence[Request]) -> dict[str, list[int]]:
+def decode_right_padded(config: SchedulerConfig, asked: Sequence[Request]) -> dict[str, list[int]]:
     naive = Eqspec(*right_padded(), config=config)
     for request in asked:
         naive.add(request)
@@ -48,7 +48,7 @@ def unequal_requests() -> list[Request]:
 
 def test_the_equivalence_check_catches_a_right_padded_batch() -> None:
     asked = unequal_requests()
-    config = pool_config(SpecMethod.DRAFT_MODEL, 4, 4)
+    config = scheduler_config(SpecMethod.DRAFT_MODEL, 4, 4)
     tokens = decode_right_padded(config, asked)
     expected = plain(asked)
     num_equal = sum(tuple(tokens[name]) == ids for name, (ids, _) in expected.items())
@@ -56,7 +56,7 @@ def test_the_equivalence_check_catches_a_right_padded_batch() -> None:
 
 
 def test_the_invariants_catch_a_right_padded_batch() -> None:
-    config = replace(pool_config(SpecMethod.DRAFT_MODEL, 4, 4), check_invariants=True)
+    config = replace(scheduler_config(SpecMethod.DRAFT_MODEL, 4, 4), check_invariants=True)
     with pytest.raises(AssertionError, match=r"I[123]:"):
         decode_right_padded(config, unequal_requests())
 
@@ -84,6 +84,6 @@ def test_each_invariant_alone_catches_a_right_padded_batch() -> None:
 def test_a_right_padded_batch_of_one_row_is_right() -> None:
     """So the naive batch is a fair one: it fails where rows are unequal, not everywhere."""
     asked = unequal_requests()[:1]
-    tokens = decode_right_padded(pool_config(SpecMethod.DRAFT_MODEL, 4, 1), asked)
+    tokens = decode_right_padded(scheduler_config(SpecMethod.DRAFT_MODEL, 4, 1), asked)
     assert tuple(tokens["0"]) == plain(asked)["0"][0]
     assert PAD not in tokens["0"]

@@ -18,9 +18,9 @@ from deployments.text.structured_output import choice, json_schema
 from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core import (
     FinishReason,
-    PoolConfig,
     Request,
     SamplingParams,
+    SchedulerConfig,
     SpecMethod,
     SpeculationConfig,
 )
@@ -116,7 +116,7 @@ def engine(
     return Engine(
         target.model,
         draft.model if draft else None,
-        config=PoolConfig(
+        config=SchedulerConfig(
             max_group_size=batch,
             window=3 * batch,
             speculation=SpeculationConfig(
@@ -206,7 +206,7 @@ def test_a_draft_proposes_only_what_the_grammar_allows(
     model_only = Engine(
         target.model,
         target.model,
-        config=PoolConfig(
+        config=SchedulerConfig(
             speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL, k_policy=KPolicyName.FIXED)
         ),
         end_token_ids=text.end_token_ids,

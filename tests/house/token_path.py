@@ -102,7 +102,7 @@ async def _service(folder: Path) -> AsyncIterator[str]:
             text=load_text_model(str(folder)),
             model_name="tiny",
             make_target=lambda: HostedTarget(hosted),
-            config=config.pool_config(),
+            config=config.scheduler_config(),
         ) as (app, _),
         listening(app) as url,
     ):

@@ -13,7 +13,7 @@ from torch import Tensor
 from benchmarks.paper.answer_book import one_hot_like
 from specdec_core.algorithms.exspec import Exspec
 from specdec_core.choice_rules import SamplingRules
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import EMPTY_HASH, GroupLease, GroupResult, LeaseRow, Role
 from specdec_core.model import Feed
 from specdec_core.request import Request
@@ -148,7 +148,7 @@ def test_every_lease_of_a_served_round_waits_once(
     speculation = SpeculationConfig(
         method=SpecMethod.DRAFT_MODEL, num_draft_tokens=K, k_policy=KPolicyName.FIXED
     )
-    config = PoolConfig(max_group_size=3, window=4, prefill_chunk=16, speculation=speculation)
+    config = SchedulerConfig(max_group_size=3, window=4, prefill_chunk=16, speculation=speculation)
     target, draft = (on_gpu(waits, recorder=DirectRecorder()) for _ in range(2))
     running = Exspec(target, draft, config=config)
     for place, params in enumerate((*SETTINGS.values(), GREEDY)):

@@ -8,7 +8,7 @@ from specdec_core.algorithms.padded.cache import PaddedRow, stack
 from specdec_core.algorithms.padded.eqspec import Eqspec
 from specdec_core.algorithms.padded.exspec_padded import ExspecPadded
 from specdec_core.algorithms.padded.model import PaddedTransformersModel
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.model import Feed
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
@@ -66,7 +66,7 @@ def test_a_round_waits_for_each_drafted_token_and_once_to_verify(
     speculation = SpeculationConfig(
         method=SpecMethod.DRAFT_MODEL, num_draft_tokens=K, k_policy=KPolicyName.FIXED
     )
-    config = PoolConfig(max_group_size=3, window=4, speculation=speculation)
+    config = SchedulerConfig(max_group_size=3, window=4, speculation=speculation)
     running = algorithm(*models, config=config)
     params = SamplingParams(temperature=0.0, max_tokens=40)
     for k, length in zip(range(1, K + 1), PROMPT_LENS, strict=True):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.layers.packed_linear import pack_linears
@@ -74,7 +74,7 @@ def test_answers_are_those_of_plain_decoding(exact: ModelRunner) -> None:
     speculation = SpeculationConfig(
         method=SpecMethod.NGRAM, num_draft_tokens=3, k_policy=KPolicyName.FIXED
     )
-    config = PoolConfig(max_group_size=3, window=6, prefill_chunk=24, speculation=speculation)
+    config = SchedulerConfig(max_group_size=3, window=6, prefill_chunk=24, speculation=speculation)
     plain = Engine(exact, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
     assert outputs(Engine(exact, config=config), requests) == outputs(plain, requests)
     assert exact.num_free_blocks == exact.num_blocks
@@ -104,7 +104,7 @@ def test_adopted_keys_and_values_are_the_bits_of_computing_them_alone(
         return length
 
     monkeypatch.setattr(kv, "match_prefix", compare)
-    config = PoolConfig(max_group_size=3, window=6, prefill_chunk=24)
+    config = SchedulerConfig(max_group_size=3, window=6, prefill_chunk=24)
     outputs(Engine(exact, config=config), requests)
     assert num_matched > 200
 

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, RowResult, RowStatus
 from specdec_core.request import FinishReason, Request, TokenEvent
@@ -32,11 +32,11 @@ EPOCH = 77
 
 def config(
     method: SpecMethod = SpecMethod.NONE, num_draft_tokens: int = 3, **limits: Any
-) -> PoolConfig:
+) -> SchedulerConfig:
     speculation = SpeculationConfig(
         method=method, num_draft_tokens=num_draft_tokens, k_policy=KPolicyName.FIXED
     )
-    return PoolConfig(speculation=speculation, **limits)
+    return SchedulerConfig(speculation=speculation, **limits)
 
 
 def request(
@@ -122,7 +122,7 @@ class Link:
 class Cell:
     """Drives one pool by hand."""
 
-    def __init__(self, config: PoolConfig, k_policy: KPolicy | None = None) -> None:
+    def __init__(self, config: SchedulerConfig, k_policy: KPolicy | None = None) -> None:
         self.pool = Scheduler(config, epoch=EPOCH, k_policy=k_policy)
         self.now = 0.0
         self.links: dict[str, Link] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec_core.config import PoolConfig, SpecMethod
+from specdec_core.config import SchedulerConfig, SpecMethod
 from specdec_core.messages import GroupLease, LeaseRow, Role
 from specdec_core.request import FinishReason
 from specdec_core.scheduler import ReplicaCounters, Scheduler
@@ -120,7 +120,7 @@ def test_rows_that_wait_for_a_draft_are_counted() -> None:
 
 
 def test_what_the_controller_believes_is_told() -> None:
-    pool = Scheduler(PoolConfig(), epoch=1)
+    pool = Scheduler(SchedulerConfig(), epoch=1)
     assert "acceptance_lookup" in pool.counters().k_policy
 
 

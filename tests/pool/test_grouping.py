@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_core.config import PoolConfig, SpecMethod
+from specdec_core.config import SchedulerConfig, SpecMethod
 from specdec_core.messages import GroupLease, Role
 from specdec_core.scheduler import SendLease, SequenceStatus
 from tests.pool.cell import Cell, config, request
@@ -195,7 +195,7 @@ def test_every_ready_row_is_dispatched_within_a_bounded_number_of_groups(
     max_prefill_tokens: int | None,
 ) -> None:
     window, target_s = 8, 0.05
-    limits = PoolConfig(
+    limits = SchedulerConfig(
         speculation=config(method).speculation,
         max_group_size=max_group_size,
         window=window,

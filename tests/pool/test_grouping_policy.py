@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.config import PoolConfig, SpecMethod
+from specdec_core.config import SchedulerConfig, SpecMethod
 from specdec_core.messages import Role
 from specdec_core.scheduler import SendLease
 from specdec_core.scheduler.batch_rules import (
@@ -24,7 +24,7 @@ from tests.pool.fake_replica import info
 class ShortestFirst:
     """Batches the shortest sequences."""
 
-    def __init__(self, config: PoolConfig) -> None:
+    def __init__(self, config: SchedulerConfig) -> None:
         self._max_wait_s = config.max_group_wait_s
 
     def choose(self, ready: ReadyQueue, replica: ReplicaLoad, now: float) -> Choice:

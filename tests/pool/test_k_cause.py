@@ -10,7 +10,7 @@ import pytest
 
 from specdec_core.config import (
     KPolicyName,
-    PoolConfig,
+    SchedulerConfig,
     SpecMethod,
     SpeculationConfig,
     uses_draft_model,
@@ -193,7 +193,7 @@ def test_the_controller_tells_what_it_does_to_learn() -> None:
 
 def test_rounds_of_the_controller_are_counted_as_it_told_them() -> None:
     speculation = SpeculationConfig(method=SpecMethod.NGRAM, k_policy=KPolicyName.GOODPUT)
-    pool = PoolConfig(max_group_size=8, window=8, speculation=speculation)
+    pool = SchedulerConfig(max_group_size=8, window=8, speculation=speculation)
     world = World(pool, Costs(lambda _, rows: 0.01 + 0.001 * rows), acceptance=0.5)
     world.run(8, 40, 32)
     counters = world.pool.counters()

@@ -9,7 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from specdec_core.config import KPolicyName, OverlapMode, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    KPolicyName,
+    OverlapMode,
+    SchedulerConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.messages import GroupLease, LeaseRow, Role
 from specdec_core.scheduler.pipelining import Pipelining
 from tests.pool.modelled.world import Costs, World
@@ -23,7 +29,7 @@ def world(overlap: OverlapMode, costs: Costs, max_group_size: int = MAX_LIVE) ->
     speculation = SpeculationConfig(
         method=SpecMethod.DRAFT_MODEL, num_draft_tokens=K, k_policy=KPolicyName.FIXED
     )
-    config = PoolConfig(
+    config = SchedulerConfig(
         max_group_size=max_group_size, window=MAX_LIVE, overlap=overlap, speculation=speculation
     )
     return World(config, costs, acceptance=0.7)
@@ -94,7 +100,7 @@ def test_groups_of_a_split_target_are_halves() -> None:
 
 
 def test_nothing_is_split_without_a_draft_model() -> None:
-    config = PoolConfig(
+    config = SchedulerConfig(
         overlap=OverlapMode.ALWAYS,
         speculation=SpeculationConfig(method=SpecMethod.NGRAM, k_policy=KPolicyName.FIXED),
     )
@@ -119,7 +125,7 @@ def lease(role: Role, num_rows: int) -> GroupLease:
 
 
 def of_costs_by_the_row() -> Pipelining:
-    overlap = Pipelining(PoolConfig(max_group_size=8))
+    overlap = Pipelining(SchedulerConfig(max_group_size=8))
     for number in range(40):
         num_rows, is_split = (8, False) if number < 20 else (4, True)
         for role in Role:
@@ -146,7 +152,7 @@ def test_full_groups_of_a_wide_window_alternate_anyway() -> None:
 
 
 def test_nothing_is_tried_before_costs_are_known_or_where_it_cannot_pay() -> None:
-    overlap = Pipelining(PoolConfig(max_group_size=8))
+    overlap = Pipelining(SchedulerConfig(max_group_size=8))
     assert overlap.max_rows(8, 1, 1) is None
     for _ in range(40):
         overlap.observe(lease(Role.DRAFT, 8), 0.0001, False)

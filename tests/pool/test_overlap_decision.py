@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.messages import Role
 from specdec_core.scheduler.pipelining import Pipelining
 from tests.pool.test_overlap import lease
@@ -21,7 +21,7 @@ Seconds = Callable[[int], tuple[float, float]]
 
 def split_groups(took: Seconds, num_groups: int) -> set[int]:
     """Numbers of a target's groups that are formed while sequences are split."""
-    overlap = Pipelining(PoolConfig(max_group_size=LIVE))
+    overlap = Pipelining(SchedulerConfig(max_group_size=LIVE))
     found = set()
     for number in range(num_groups):
         half = overlap.max_rows(LIVE, 1, 1)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from specdec_core.config import OverlapMode, PoolConfig, SpecMethod
+from specdec_core.config import OverlapMode, SchedulerConfig, SpecMethod
 from specdec_core.errors import QueueFullError
 from specdec_core.messages import Role
 from specdec_core.request import FinishReason
@@ -47,7 +47,7 @@ class PoolMachine(RuleBasedStateMachine):
     """Random events in random order; a bounded epilogue in which the world behaves."""
 
     @initialize(config=configs)
-    def begin(self, config: PoolConfig) -> None:
+    def begin(self, config: SchedulerConfig) -> None:
         self.cell = Cell(config)
         self.ended: list[Client] = []
         self.superseded: list[Client] = []

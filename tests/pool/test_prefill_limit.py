@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_core.config import PoolConfig, SpecMethod
+from specdec_core.config import SchedulerConfig, SpecMethod
 from specdec_core.messages import GroupLease, Role
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.scheduler import SendLease
@@ -330,7 +330,7 @@ def test_a_limit_that_nobody_reaches_changes_nothing(
 class TimedCell(Cell):
     """Its target runs one lease after the other: each id takes a second. Streams keep books."""
 
-    def __init__(self, config: PoolConfig) -> None:
+    def __init__(self, config: SchedulerConfig) -> None:
         super().__init__(config)
         self.join(info())
         self._coming: list[tuple[float, int]] = []
@@ -396,7 +396,7 @@ def test_between_two_tokens_of_a_stream_its_target_catches_up_within_the_limit(
 
 def test_a_limit_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="max_prefill_tokens must be at least 1, got 0"):
-        PoolConfig(max_prefill_tokens=0)
+        SchedulerConfig(max_prefill_tokens=0)
 
 
 def test_the_wait_of_a_prompt_is_counted() -> None:

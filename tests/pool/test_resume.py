@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from specdec_core.config import PoolConfig, SpecMethod, uses_draft_model
+from specdec_core.config import SchedulerConfig, SpecMethod, uses_draft_model
 from specdec_core.errors import InvalidRequestError
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import GroupLease, GroupResult, Role
@@ -40,7 +40,7 @@ def wrong_at(asked: Request, place: int, count: int) -> Request:
     return replace(asked, resume_token_ids=tuple(ids))
 
 
-def serve(asked: Request, pool: PoolConfig, *, has_draft: bool = False) -> tuple[Cell, Client]:
+def serve(asked: Request, pool: SchedulerConfig, *, has_draft: bool = False) -> tuple[Cell, Client]:
     cell = Cell(pool)
     cell.join(info(max_model_len=2000))
     if has_draft:
@@ -88,8 +88,8 @@ def test_500_ids_take_at_most_three_passes_more_than_a_prompt_of_that_length(
 ) -> None:
     prompt = tuple(i % VOCAB_SIZE for i in range(prompt_len))
     first = request("a", prompt, max_tokens=501)
-    anew, _ = serve(request("a", (*prompt, *plain(first)[:500]), max_tokens=1), PoolConfig())
-    again, client = serve(resumed(first, 500), PoolConfig())
+    anew, _ = serve(request("a", (*prompt, *plain(first)[:500]), max_tokens=1), SchedulerConfig())
+    again, client = serve(resumed(first, 500), SchedulerConfig())
     assert tuple(client.token_ids) == plain(first)
     assert len(again.leases) <= len(anew.leases) + 3
 

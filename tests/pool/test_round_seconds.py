@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.speculation.k_policy import FixedPolicy
 from specdec_core.speculation.k_trace import Record, TracedK
 from tests.pool.cell import Cell, config, request
@@ -18,7 +18,7 @@ def rounds(method: SpecMethod) -> list[Record]:
     costs = Costs(lambda *_: PASS_S, lambda *_: STEP_S, lambda *_: HOST_S)
     speculation = SpeculationConfig(method=method, num_draft_tokens=2, k_policy=KPolicyName.FIXED)
     policy = TracedK(FixedPolicy(2), records.append)
-    World(PoolConfig(speculation=speculation), costs, 0.5, policy).run(2, 12)
+    World(SchedulerConfig(speculation=speculation), costs, 0.5, policy).run(2, 12)
     return [record for record in records if record["event"] == "observe"][1:]
 
 

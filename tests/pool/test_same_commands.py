@@ -17,7 +17,13 @@ import pytest
 
 from benchmarks.pool_rate import Cell as BenchCell
 from benchmarks.pool_rate import World
-from specdec_core.config import KPolicyName, OverlapMode, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    KPolicyName,
+    OverlapMode,
+    SchedulerConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.errors import QueueFullError
 from specdec_core.messages import GroupLease, Role
 from specdec_core.request import TokenEvent
@@ -72,7 +78,7 @@ def _event(event: TokenEvent) -> list[Any]:
 class RecordedCell(Cell):
     """Notes what its pool says."""
 
-    def __init__(self, config: PoolConfig) -> None:
+    def __init__(self, config: SchedulerConfig) -> None:
         super().__init__(config)
         self.digest = Digest()
 
@@ -93,7 +99,7 @@ class Life:
         for role in (Role.TARGET, Role.TARGET, Role.DRAFT):
             self.join(role)
 
-    def _config(self, method: SpecMethod) -> PoolConfig:
+    def _config(self, method: SpecMethod) -> SchedulerConfig:
         rng = self.rng
         is_scheduled = rng.random() < 0.5
         speculation = SpeculationConfig(
@@ -101,7 +107,7 @@ class Life:
             k_policy=KPolicyName.SCHEDULE if is_scheduled else KPolicyName.FIXED,
             k_schedule=((1, 3, 4), (4, 6, 2)) if is_scheduled else (),
         )
-        return PoolConfig(
+        return SchedulerConfig(
             speculation=speculation,
             max_group_size=rng.randint(2, 4),
             window=rng.randint(6, 12),

@@ -9,7 +9,13 @@ from statistics import mean
 
 import pytest
 
-from specdec_core.config import KPolicyName, OverlapMode, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    KPolicyName,
+    OverlapMode,
+    SchedulerConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.messages import GroupLease, Role
 from specdec_core.scheduler import SendLease
 from specdec_core.scheduler.device import Device, OpenLease
@@ -36,7 +42,7 @@ def observed(num_live: int) -> list[Record]:
     speculation = SpeculationConfig(
         method=SpecMethod.DRAFT_MODEL, num_draft_tokens=2, k_policy=KPolicyName.FIXED
     )
-    limits = PoolConfig(max_group_size=2, window=6, max_open_leases=2, speculation=speculation)
+    limits = SchedulerConfig(max_group_size=2, window=6, max_open_leases=2, speculation=speculation)
     costs = Costs(lambda *_: PASS_S, lambda _: STEP_S, has_one_thread=True)
     World(limits, costs, 0.5, TracedK(FixedPolicy(2), records.append)).run(num_live, 12)
     return [record for record in records if record["event"] == "observe"]
@@ -139,7 +145,9 @@ def test_who_has_nothing_of_a_full_device_is_sent_one() -> None:
 @pytest.mark.parametrize("method", [SpecMethod.NONE, SpecMethod.DRAFT_MODEL])
 def test_of_two_targets_on_one_device_none_starves(method: SpecMethod) -> None:
     speculation = SpeculationConfig(method=method, num_draft_tokens=2, k_policy=KPolicyName.FIXED)
-    limits = PoolConfig(max_group_size=4, window=16, max_open_leases=2, speculation=speculation)
+    limits = SchedulerConfig(
+        max_group_size=4, window=16, max_open_leases=2, speculation=speculation
+    )
     costs = Costs(lambda *_: PASS_S, lambda _: STEP_S, has_one_thread=True)
     world = World(limits, costs, 0.5, FixedPolicy(2), num_targets=2)
     world.run(32, 40, 96)
@@ -234,7 +242,7 @@ def test_groups_that_take_turns_stay_full_though_passes_take_longer_than_the_bou
     speculation = SpeculationConfig(
         method=SpecMethod.DRAFT_MODEL, num_draft_tokens=2, k_policy=KPolicyName.FIXED
     )
-    limits = PoolConfig(
+    limits = SchedulerConfig(
         max_group_size=8,
         window=24,
         max_open_leases=2,

@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from specdec_core.scheduler import FixedPolicy, SendLease
 from specdec_core.speculation.draft_load import DraftLoad
@@ -28,7 +28,7 @@ FEW, MANY = 4, 32
 
 def speed(speculation: SpeculationConfig, ratio: float, acceptance: float, num_live: int) -> float:
     """Tokens per second of three targets; a draft step takes `ratio` of a pass."""
-    pool = PoolConfig(
+    pool = SchedulerConfig(
         max_group_size=GROUP_SIZE,
         window=3 * GROUP_SIZE,
         max_open_leases=2,

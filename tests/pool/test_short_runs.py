@@ -10,7 +10,7 @@ from statistics import mean, median
 
 import pytest
 
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from tests.pool.modelled.world import Costs, World
 
 MAX_K = 4
@@ -27,7 +27,7 @@ DEMO = Costs(
 def tokens_per_second(batch: int, acceptance: float, k: int, k_policy: KPolicyName) -> float:
     """Return the mean over some worlds of the median of some turns behind a first one."""
     speculation = SpeculationConfig(method=SpecMethod.NGRAM, num_draft_tokens=k, k_policy=k_policy)
-    config = PoolConfig(max_group_size=batch, window=batch, speculation=speculation)
+    config = SchedulerConfig(max_group_size=batch, window=batch, speculation=speculation)
     worlds = [World(config, DEMO, acceptance, seed=seed) for seed in SEEDS]
     speeds = []
     for world in worlds:

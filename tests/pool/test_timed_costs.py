@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from specdec_core.speculation.goodput import GoodputPolicy
 from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, OfferedRow
@@ -38,7 +38,7 @@ def timed(base_s: float, row_s: float) -> tuple[StepTime, ...]:
 
 def world(batch: int, acceptance: float, base_s: float, row_s: float, method: SpecMethod) -> World:
     speculation = SpeculationConfig(method=method, num_draft_tokens=K, k_policy=KPolicyName.GOODPUT)
-    limits = PoolConfig(max_group_size=batch, window=batch, speculation=speculation)
+    limits = SchedulerConfig(max_group_size=batch, window=batch, speculation=speculation)
     return World(limits, costs(base_s, row_s), acceptance, step_times=timed(base_s, row_s))
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec_core.config import PoolConfig, SpecMethod
+from specdec_core.config import SchedulerConfig, SpecMethod
 from specdec_core.messages import LeaseRow, Role
 from specdec_core.scheduler import AcceptanceHistory, DraftSource, FixedPolicy
 from specdec_core.scheduler.rows import ScheduledRow
@@ -106,7 +106,7 @@ def test_the_budget_holds_and_no_row_is_lost(rows: list[tuple[int, int]], max_ro
 
 def test_a_budget_smaller_than_a_group_is_refused() -> None:
     with pytest.raises(ValueError, match="verification_budget must be at least max_group_size=8"):
-        PoolConfig(max_group_size=8, verification_budget=7)
+        SchedulerConfig(max_group_size=8, verification_budget=7)
 
 
 @pytest.mark.parametrize(("tile_rows", "num_choices"), [(0, 5), (3, 6), (100, 8)])

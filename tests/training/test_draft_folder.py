@@ -10,7 +10,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from specdec_core import Engine, PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import (
+    Engine,
+    Request,
+    SamplingParams,
+    SchedulerConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.config import KPolicyName
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.loading.loader import LoadConfig, load_model
@@ -81,7 +88,9 @@ def test_a_reduced_draft_changes_no_token(
     request = Request(request_id="1", prompt_token_ids=tuple(PROMPT), params=params)
 
     def decode(method: SpecMethod) -> tuple[list[int], int]:
-        pool = PoolConfig(speculation=SpeculationConfig(method=method, k_policy=KPolicyName.FIXED))
+        pool = SchedulerConfig(
+            speculation=SpeculationConfig(method=method, k_policy=KPolicyName.FIXED)
+        )
         path = str(draft) if method is SpecMethod.DRAFT_MODEL else None
         engine = Engine.load(str(target.folder), path, pool=pool, load=LOAD)
         return list(engine.tokens(request)), engine.stats.num_drafted

@@ -14,7 +14,7 @@ from specdec_core.config import (
     WINDOW_PER_ROW,
     KPolicyName,
     Numerics,
-    PoolConfig,
+    SchedulerConfig,
     SpecMethod,
     SpeculationConfig,
 )
@@ -67,8 +67,8 @@ class SpecdecRunner:
             else {},
         )
 
-    def _pool_config(self, cell: Cell, turn: Turn) -> PoolConfig:
-        return PoolConfig(
+    def _pool_config(self, cell: Cell, turn: Turn) -> SchedulerConfig:
+        return SchedulerConfig(
             max_group_size=turn.batch_size,
             window=WINDOW_PER_ROW * turn.batch_size,
             max_queued=len(turn.prompts),

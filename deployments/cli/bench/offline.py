@@ -63,12 +63,12 @@ def _measure(
     total = sum(sizes) + options.repeat * len(measured) * len(requests)
     with cell_progress(total) as report:
         for (cell, _), size in zip(measured, sizes, strict=True):
-            config = options.pool_config(cell, size)
+            config = options.scheduler_config(cell, size)
             told = partial(report, f"{cell.name}, warm-up")
             run_cell(models, cell, config, requests[:size], told)
         for number in range(1, options.repeat + 1):
             for cell, runs in measured if number % 2 else reversed(measured):
-                config = options.pool_config(cell, len(requests))
+                config = options.scheduler_config(cell, len(requests))
                 told = partial(report, f"{cell.name}, run {number}")
                 runs.append(run_cell(models, cell, config, requests, told))
     return measured

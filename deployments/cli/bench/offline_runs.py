@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from deployments.cli.verify.cells import Cell
 from deployments.text.detokenizer import Decode, IncrementalDetokenizer
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import PoolConfig, uses_draft_model
+from specdec_core.config import SchedulerConfig, uses_draft_model
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import SpecdecError
 from specdec_core.loading.loader import LoadedPair
@@ -38,7 +38,11 @@ class OfflineRun:
 
 
 def run_cell(
-    models: LoadedPair, cell: Cell, config: PoolConfig, requests: Sequence[Request], report: Report
+    models: LoadedPair,
+    cell: Cell,
+    config: SchedulerConfig,
+    requests: Sequence[Request],
+    report: Report,
 ) -> OfflineRun:
     """Decode all requests and leave the models' caches empty. Raises SpecdecError if a request
     fails."""

@@ -10,7 +10,7 @@ from deployments.cli.sampling import sampling_section
 from deployments.config.flags import OUTPUT_FILE, flag, section
 from deployments.config.loading import DEMO_MODEL, LoadOptions, target_flag
 from deployments.config.speculation import SpeculationOptions
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, uses_draft_model
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, uses_draft_model
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 
@@ -70,14 +70,14 @@ class EvalDraftOptions:
         if self.draft is not None and not uses_draft_model(self.method):
             raise InvalidRequestError(f"--spec-method {self.method} uses no --draft")
         for num_draft_tokens in self.spec_tokens:
-            self.pool_config(num_draft_tokens, 0)
+            self.scheduler_config(num_draft_tokens, 0)
 
     @property
     def method(self) -> str:
         default = SpecMethod.NGRAM if self.draft is None else SpecMethod.DRAFT_MODEL
         return self.speculation.spec_method or default
 
-    def pool_config(self, num_draft_tokens: int, num_requests: int) -> PoolConfig:
+    def scheduler_config(self, num_draft_tokens: int, num_requests: int) -> SchedulerConfig:
         return self.speculation.scheduler_config(
             self.method,
             num_draft_tokens,

@@ -68,7 +68,7 @@ def _evaluate(
         plain = decode(
             target,
             None,
-            options.pool_config(0, len(requests)),
+            options.scheduler_config(0, len(requests)),
             requests,
             partial(report, "plain decoding"),
             AlgorithmName.AUTOREGRESSIVE,
@@ -77,7 +77,7 @@ def _evaluate(
             k: decode(
                 target,
                 draft,
-                options.pool_config(k, len(requests)),
+                options.scheduler_config(k, len(requests)),
                 requests,
                 partial(report, f"{options.method}, K = {k}"),
             )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import SpecdecError
 from specdec_core.model import CachedModel
@@ -48,7 +48,7 @@ class Run:
 def decode(
     target: CachedModel,
     draft: CachedModel | None,
-    config: PoolConfig,
+    config: SchedulerConfig,
     requests: Sequence[Request],
     report: Report,
     algorithm: AlgorithmName = AlgorithmName.EXSPEC,

@@ -13,7 +13,7 @@ from deployments.config.loading import LoadOptions, model_argument
 from deployments.config.scheduler import SchedulerOptions
 from deployments.config.speculation import SpeculationOptions
 from deployments.demo.drafts import Drafting, choose_drafting
-from specdec_core.config import MAX_CPU_ROWS, PoolConfig, uses_draft_model
+from specdec_core.config import MAX_CPU_ROWS, SchedulerConfig, uses_draft_model
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 
@@ -58,7 +58,7 @@ class GenerateOptions:
     def __post_init__(self) -> None:
         """Report mistakes before a model is loaded."""
         self.loading.load_config()
-        self.pool_config(num_requests=0)
+        self.scheduler_config(num_requests=0)
         if self.turns == "all" and self.prompts.raw_prompt:
             raise InvalidRequestError("--turns all needs the chat template: leave --raw-prompt out")
         method = self.drafting.method
@@ -80,7 +80,9 @@ class GenerateOptions:
             return self.speculation.spec_tokens
         return self.loading.default_draft_tokens(self.algorithm, self.speculation.spec_policy)
 
-    def pool_config(self, num_requests: int, rows_that_gain: int = MAX_CPU_ROWS) -> PoolConfig:
+    def scheduler_config(
+        self, num_requests: int, rows_that_gain: int = MAX_CPU_ROWS
+    ) -> SchedulerConfig:
         window = self.limits.window
         auto = min(rows_that_gain, window or rows_that_gain)
         return self.speculation.scheduler_config(

@@ -77,7 +77,7 @@ def _make_engine(options: GenerateOptions, models: LoadedPair, num_requests: int
     return Engine(
         models.target.model,
         models.draft.model if models.draft else None,
-        config=options.pool_config(num_requests, rows_of_a_group(models.target.model)),
+        config=options.scheduler_config(num_requests, rows_of_a_group(models.target.model)),
         algorithm=AlgorithmName(options.algorithm),
         end_token_ids=models.target.end_token_ids,
     )

@@ -21,14 +21,14 @@ from deployments.cli.verify.compare import (
 )
 from deployments.cli.verify.gap import Company, Decoded, Gap, measure_gap, measure_logit_change
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import Numerics, PoolConfig, SpecMethod, uses_draft_model
+from specdec_core.config import Numerics, SchedulerConfig, SpecMethod, uses_draft_model
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.model import CachedModel
 from specdec_core.request import Request
 
 MakeRequest = Callable[[int, float], Request]
 """Makes the request of (prompt, temperature). Its ID is the prompt's number."""
-MakeConfig = Callable[[Point, int], PoolConfig]
+MakeConfig = Callable[[Point, int], SchedulerConfig]
 """Makes the scheduler configuration of (point, number of requests)."""
 Report = Callable[[str, int], None]
 """Called with the name of the decoding and its number of newly finished answers."""

@@ -12,7 +12,7 @@ from deployments.config.flags import OUTPUT_FILE, flag, section
 from deployments.config.loading import LoadOptions, model_argument
 from deployments.config.scheduler import SchedulerOptions
 from deployments.config.speculation import SpeculationOptions
-from specdec_core.config import WINDOW_PER_ROW, KPolicyName, PoolConfig, uses_draft_model
+from specdec_core.config import WINDOW_PER_ROW, KPolicyName, SchedulerConfig, uses_draft_model
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 
@@ -78,7 +78,7 @@ class VerifyOptions:
         for temperature in self.grid.temperatures:
             self.sampling_params(temperature)
         for point in self.points:
-            self.pool_config(point, 0)
+            self.scheduler_config(point, 0)
         if not self.points:
             raise InvalidRequestError(
                 "plain decoding at batch size 1 is the reference itself: add --batch-sizes or "
@@ -101,7 +101,7 @@ class VerifyOptions:
     def window_of(self, point: Point) -> int:
         return self.limits.window or WINDOW_PER_ROW * point.batch_size
 
-    def pool_config(self, point: Point, num_requests: int) -> PoolConfig:
+    def scheduler_config(self, point: Point, num_requests: int) -> SchedulerConfig:
         return self.speculation.scheduler_config(
             point.method,
             point.num_draft_tokens,

@@ -97,7 +97,7 @@ class Models:
             draft=self.draft,
             numerics=target.model.numerics,
             make_request=prompts.request,
-            make_config=prompts.options.pool_config,
+            make_config=prompts.options.scheduler_config,
             report=report,
         )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from deployments.simulation.invariants.kv_owners import KVOwners
 from deployments.simulation.record import Violation
-from specdec_core.config import Numerics, PoolConfig
+from specdec_core.config import Numerics, SchedulerConfig
 from specdec_core.messages import (
     OK,
     GroupLease,
@@ -93,7 +93,7 @@ class LeaseBook:
         if soonest <= now:
             raise Violation(f"(h) a lease is open at {now}, its {soonest} has passed")
 
-    def _check_catch_up(self, info: ReplicaInfo, config: PoolConfig) -> None:
+    def _check_catch_up(self, info: ReplicaInfo, config: SchedulerConfig) -> None:
         """(h) A stream waits for at most the limit of others' catch-up tokens, or for one row. What
         the replica was fed before is cached, if it keeps prefixes. Proposals longer than any
         draft's are what clients bring back, and they count."""

@@ -15,7 +15,7 @@ from specdec_core.algorithms.live_sequence import RequestQueue
 from specdec_core.algorithms.padded.interface import PaddedLM
 from specdec_core.algorithms.padded.round import PaddedGroup, PaddedRound
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.request import Request, TokenEvent
 
@@ -29,7 +29,7 @@ class Eqspec:
         target: PaddedLM,
         draft: PaddedLM | None = None,
         *,
-        config: PoolConfig,
+        config: SchedulerConfig,
         grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

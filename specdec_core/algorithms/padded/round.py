@@ -16,7 +16,7 @@ from specdec_core.algorithms.padded.cache import PaddedRow, stack
 from specdec_core.algorithms.padded.interface import PaddedBatch, PaddedLM
 from specdec_core.algorithms.padded.invariants import check_invariants, check_rectangle
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, uses_draft_model
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, uses_draft_model
 from specdec_core.model import Feed
 from specdec_core.request import TokenEvent
 from specdec_core.sampling.token_logprobs import take_prompts
@@ -56,7 +56,7 @@ class PaddedGroup:
 class PaddedRound:
     """Runs the stages of a round and adds up their seconds and the bytes that they move."""
 
-    def __init__(self, target: PaddedLM, draft: PaddedLM | None, config: PoolConfig) -> None:
+    def __init__(self, target: PaddedLM, draft: PaddedLM | None, config: SchedulerConfig) -> None:
         self._models = [target] if draft is None else [target, draft]
         self._speculation = config.speculation
         # Under every K policy, all drafted tokens are verified.

@@ -10,7 +10,7 @@ import pytest
 from deployments.ingress.admission import Admission, begin
 from deployments.ingress.scheduler_client import SchedulerClient
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.errors import QueueFullError
 from specdec_core.messages import Role
 from specdec_core.request import FinishReason, Request, TokenEvent
@@ -18,7 +18,7 @@ from tests.deployments.cell import Cell, cell
 from tests.deployments.cells.fake_cells import FakeCell, Ingress
 from tests.deployments.coordinator.test_cell import expected, request, run, until
 
-NO_TARGETS = PoolConfig(max_queued=2)
+NO_TARGETS = SchedulerConfig(max_queued=2)
 
 
 async def told_by(client: SchedulerClient, asked: Request, accepted: list[str]) -> list[int]:

@@ -11,14 +11,20 @@ import pytest
 from deployments.coordinator.status import pool_status
 from deployments.errors import PoolUnavailableError
 from deployments.wire import liveness as silence
-from specdec_core.config import KPolicyName, Numerics, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    KPolicyName,
+    Numerics,
+    SchedulerConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.messages import LeaseRow, Role, RowResult
 from specdec_core.request import FinishReason
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import collect, expected, request, run, until
 from tests.deployments.fake_replica import VOCAB_SIZE, FakeReplica, continuation
 
-DRAFTING = PoolConfig(
+DRAFTING = SchedulerConfig(
     speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL, k_policy=KPolicyName.FIXED)
 )
 
@@ -55,8 +61,8 @@ async def audited(parts: Cell) -> Any:
     return pool_status(parts.driver)
 
 
-@pytest.mark.parametrize("config", [DRAFTING, PoolConfig()])
-def test_finished_requests_are_replayed_and_count_as_no_request(config: PoolConfig) -> None:
+@pytest.mark.parametrize("config", [DRAFTING, SchedulerConfig()])
+def test_finished_requests_are_replayed_and_count_as_no_request(config: SchedulerConfig) -> None:
     async def scenario() -> None:
         async with cell(config, audit_share=1.0) as parts:
             parts.start_replica("t0", Role.TARGET, exact())

@@ -8,7 +8,7 @@ from deployments.coordinator.audit import Auditor, Origin
 from deployments.coordinator.connections import ConnectedReplica
 from deployments.coordinator.driver import SchedulerDriver
 from deployments.simulation.model_replica import ModelReplica
-from specdec_core.config import Numerics, PoolConfig
+from specdec_core.config import Numerics, SchedulerConfig
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
@@ -57,7 +57,7 @@ def replay_all(driver: SchedulerDriver, target: Target) -> None:
 @pytest.mark.parametrize("max_tokens", [1, 5])
 def test_a_request_is_not_replayed_on_targets_that_came_before_its_news(max_tokens: int) -> None:
     """It ends with its first token, or is cancelled before the pool has decided anew."""
-    pool = Scheduler(PoolConfig(), epoch=1)
+    pool = Scheduler(SchedulerConfig(), epoch=1)
     driver = SchedulerDriver(pool, epoch=1, audit_share=1.0, clock=lambda: 1.0)
     ingress = driver.attach()
     old = Target(driver, "old bits")

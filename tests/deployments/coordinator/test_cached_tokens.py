@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deployments.errors import RequestFailedError
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.model import replica_info
 from specdec_core.request import Request, RequestStats
@@ -18,7 +18,7 @@ from tests.paged_fake import PagedTokenModel
 
 BLOCK = 4
 PROMPT = tuple(range(1, 19))
-IN_CHUNKS = PoolConfig(
+IN_CHUNKS = SchedulerConfig(
     prefill_chunk=4, speculation=SpeculationConfig(method=SpecMethod.NGRAM, num_draft_tokens=2)
 )
 
@@ -79,7 +79,7 @@ def test_a_replica_that_found_more_than_it_was_fed_fails_the_request_alone() -> 
             return super()._verify(row, ids)._replace(num_found=len(row.new_ids) + 1)
 
     async def scenario() -> None:
-        async with cell(PoolConfig()) as parts:
+        async with cell(SchedulerConfig()) as parts:
             parts.start_replica("t0", Role.TARGET, Boasting(Role.TARGET))
             client = await parts.client()
             params = SamplingParams(max_tokens=5, temperature=0.0)

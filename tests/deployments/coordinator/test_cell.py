@@ -15,7 +15,7 @@ from deployments.coordinator.driver import SchedulerDriver
 from deployments.errors import PoolUnavailableError
 from deployments.ingress.scheduler_client import SchedulerClient
 from deployments.wire import liveness as silence
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import GroupLease, GroupResult, Role
@@ -25,10 +25,10 @@ from specdec_core.scheduler import Scheduler
 from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import FakeReplica, continuation, expected_logprobs
 
-DRAFTING = PoolConfig(
+DRAFTING = SchedulerConfig(
     speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL, k_policy=KPolicyName.FIXED)
 )
-PLAIN = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.NONE))
+PLAIN = SchedulerConfig(speculation=SpeculationConfig(method=SpecMethod.NONE))
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
@@ -68,8 +68,8 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize("config", [DRAFTING, PLAIN, PoolConfig()])
-def test_concurrent_requests_get_the_tokens_of_plain_decoding(config: PoolConfig) -> None:
+@pytest.mark.parametrize("config", [DRAFTING, PLAIN, SchedulerConfig()])
+def test_concurrent_requests_get_the_tokens_of_plain_decoding(config: SchedulerConfig) -> None:
     async def scenario() -> None:
         async with cell(config) as parts:
             parts.start_replica("t0", Role.TARGET)
@@ -211,7 +211,7 @@ def test_abort_from_another_ingress_ends_the_request() -> None:
 
 def test_refusals_reach_only_the_one_who_asked() -> None:
     async def scenario() -> None:
-        config = PoolConfig(max_queued=0, window=1, max_group_size=1)
+        config = SchedulerConfig(max_queued=0, window=1, max_group_size=1)
         async with cell(config) as parts:
             parts.start_replica("t0", Role.TARGET)
             client = await parts.client()
@@ -525,7 +525,7 @@ def test_a_driver_that_is_ended_as_news_comes_has_ended(
     monkeypatch.setattr(Scheduler, "next_deadline", lambda pool: time.monotonic() + 60)
 
     async def scenario() -> None:
-        driver = SchedulerDriver(Scheduler(PoolConfig(), epoch=1), epoch=1)
+        driver = SchedulerDriver(Scheduler(SchedulerConfig(), epoch=1), epoch=1)
         running = asyncio.create_task(driver.run())
         await asyncio.sleep(0.01)
         driver.abort(driver.attach(), "nobody")

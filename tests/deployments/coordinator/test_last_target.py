@@ -8,7 +8,7 @@ import pytest
 
 from deployments.coordinator.connections import ConnectedReplica
 from deployments.coordinator.driver import SchedulerDriver
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import Occupancy, ReplicaInfo, Role
 from specdec_core.request import Request
@@ -30,7 +30,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def driver(clock: Clock) -> SchedulerDriver:
-    return SchedulerDriver(Scheduler(PoolConfig(), epoch=1), epoch=1, clock=clock)
+    return SchedulerDriver(Scheduler(SchedulerConfig(), epoch=1), epoch=1, clock=clock)
 
 
 def registered(driver: SchedulerDriver, name: str, role: Role = Role.TARGET) -> ConnectedReplica:
@@ -169,7 +169,7 @@ def test_beside_a_target_that_is_fenced_it_stays(driver: SchedulerDriver, clock:
         request = Request(request_id=name, prompt_token_ids=(1, 2), params=params)
         driver.submit(ingress, request, resume=False)
     driver.decide()
-    clock.now += PoolConfig().lease_ttl_s + 1
+    clock.now += SchedulerConfig().lease_ttl_s + 1
     driver.decide()
     assert first.is_fenced
     assert second.is_fenced

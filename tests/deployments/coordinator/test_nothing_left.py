@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from deployments.runtime import memory
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from tests.deployments.cell import cell
 from tests.deployments.coordinator.test_cell import collect, expected, request, run, until
@@ -25,7 +25,7 @@ def test_many_requests_leave_no_objects(num_requests: int) -> None:
     names = itertools.count()
 
     async def scenario() -> None:
-        config = PoolConfig(
+        config = SchedulerConfig(
             speculation=SpeculationConfig(method=SpecMethod.NGRAM, k_policy=KPolicyName.FIXED)
         )
         async with cell(config) as parts:

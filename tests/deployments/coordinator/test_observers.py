@@ -15,7 +15,7 @@ from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.streams import Delivery, IngressOutbox
 from deployments.errors import Failure
 from deployments.observability.request_observer import LiveRequest, RequestEnd, RequestObserver
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.messages import LeaseRow, Role, RowResult, RowStatus
 from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
@@ -58,7 +58,7 @@ class World:
         self.journal = Journal()
         self.now = 1.0
         self.driver = SchedulerDriver(
-            Scheduler(PoolConfig(max_queued=2), epoch=1),
+            Scheduler(SchedulerConfig(max_queued=2), epoch=1),
             epoch=1,
             audit_share=1.0,
             limits=ClientLimits(max_concurrent=2),

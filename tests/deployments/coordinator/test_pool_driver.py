@@ -14,7 +14,7 @@ from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.service import CoordinatorServicer
 from deployments.coordinator.streams import Delivery, IngressOutbox, WorkOutbox
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.messages import Role
 from specdec_core.request import FinishReason, Request
 from specdec_core.sampling_params import SamplingParams
@@ -121,7 +121,7 @@ def test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read() 
 
 def test_the_name_of_an_aborted_request_is_free_before_its_end_is_told() -> None:
     """Abort and submission come in one turn of the loop, in which the pool decides nothing."""
-    driver = SchedulerDriver(Scheduler(PoolConfig(), epoch=1), epoch=1, clock=lambda: 1.0)
+    driver = SchedulerDriver(Scheduler(SchedulerConfig(), epoch=1), epoch=1, clock=lambda: 1.0)
     params = SamplingParams(max_tokens=100)
     request = Request(request_id="a", prompt_token_ids=(1, 2, 3), params=params)
     one, other = driver.attach(), driver.attach()
@@ -138,7 +138,7 @@ def test_the_name_of_an_aborted_request_is_free_before_its_end_is_told() -> None
 
 def test_a_request_that_is_submitted_again_is_answered_over_its_new_stream() -> None:
     """Its ingress is back before the coordinator has noticed that the old stream is broken."""
-    driver = SchedulerDriver(Scheduler(PoolConfig(), epoch=1), epoch=1, clock=lambda: 1.0)
+    driver = SchedulerDriver(Scheduler(SchedulerConfig(), epoch=1), epoch=1, clock=lambda: 1.0)
     params = SamplingParams(max_tokens=2)
     request = Request(request_id="a", prompt_token_ids=(1, 2, 3), params=params)
     old, new = driver.attach(), driver.attach()

@@ -12,7 +12,7 @@ import pytest
 
 from deployments.api.http.errors import error_response
 from deployments.errors import PoolUnavailableError
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.messages import Role
 from tests.deployments.fake_replica import FakeReplica, continuation
 from tests.deployments.http_server import TEXT, completion, expected_text, run, server, stream
@@ -240,7 +240,7 @@ def test_a_body_without_a_length_is_cut_off_at_the_limit() -> None:
 
 def test_a_full_queue_says_when_to_come_back() -> None:
     async def scenario() -> None:
-        config = PoolConfig(max_queued=0, window=1, max_group_size=1)
+        config = SchedulerConfig(max_queued=0, window=1, max_group_size=1)
         async with server(config=config) as (client, parts):
             slow = asyncio.create_task(
                 client.post("/v1/completions", json=completion(max_tokens=400))

@@ -9,7 +9,7 @@ import pytest
 
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.generation_request import GenerationRequest
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.seeds import derive_seed
 from tests.deployments.fake_replica import continuation
 from tests.deployments.http_server import (
@@ -176,7 +176,7 @@ def test_aborting_a_request_ends_all_its_choices() -> None:
 
 def test_one_choice_too_many_for_the_queue_ends_them_all() -> None:
     async def scenario() -> None:
-        config = PoolConfig(max_queued=1, window=1, max_group_size=1)
+        config = SchedulerConfig(max_queued=1, window=1, max_group_size=1)
         async with server(config=config) as (client, parts):
             answer = await client.post("/v1/completions", json=completion(n=4, max_tokens=400))
             assert answer.status_code == 429

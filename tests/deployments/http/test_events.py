@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from deployments.api.http.responses import Response
 from deployments.api.http.sse import DONE, Frame, event_data, server_sent
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import SchedulerConfig, SpecMethod, SpeculationConfig
 from tests.deployments.http_server import completion, run, server
 
-PLAIN = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.NONE))
+PLAIN = SchedulerConfig(speculation=SpeculationConfig(method=SpecMethod.NONE))
 
 
 @given(st.text())

@@ -10,7 +10,7 @@ import pytest
 
 from deployments.text.grammars import Compiler
 from deployments.text.tokenizer import TextModel, load_text_model
-from specdec_core.config import Numerics, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import Numerics, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.model import replica_info
@@ -103,7 +103,7 @@ def test_speculation_changes_no_demanded_call_of_the_demo_model(
 
 def compared(model: Any, text: TextModel, body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the choices, which are the same whole and streamed, drafted or not."""
-    config = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.NGRAM))
+    config = SchedulerConfig(speculation=SpeculationConfig(method=SpecMethod.NGRAM))
     found: list[dict[str, Any]] = []
 
     async def scenario() -> None:

@@ -16,7 +16,7 @@ from deployments.api.http.event_stream import COMMENT
 from deployments.config.client_limits import ClientLimits
 from deployments.coordinator.streams import IngressOutbox
 from deployments.ingress.request_limits import RequestLimits
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.messages import LeaseRow, RowResult, RowStatus
 from tests.deployments.cell import Cell
 from tests.deployments.fake_replica import VOCAB_SIZE, continuation
@@ -97,7 +97,7 @@ def test_headers_and_comments_come_before_the_first_token(
     path: str, body: dict[str, Any], is_queued: bool
 ) -> None:
     async def scenario() -> None:
-        config = ONE_SEAT if is_queued else PoolConfig()
+        config = ONE_SEAT if is_queued else SchedulerConfig()
         async with standing(config=config) as (client, parts, replica):
             seated = asyncio.create_task(client.post(PATH, json=completion()))
             await counted(parts, num_waiting=0, num_running=1)
@@ -194,7 +194,7 @@ def test_a_full_queue_is_a_status_whichever_choice_finds_it(
         monkeypatch.setattr(IngressOutbox, "put_accepted", lambda *_: None)
 
     async def scenario() -> None:
-        config = PoolConfig(max_queued=number - 1, window=1, max_group_size=1)
+        config = SchedulerConfig(max_queued=number - 1, window=1, max_group_size=1)
         async with standing(config=config, keep_alive_s=20.0) as (client, parts, replica):
             seated = asyncio.create_task(client.post(PATH, json=completion()))
             await counted(parts, num_waiting=0, num_running=1)

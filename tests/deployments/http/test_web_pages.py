@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from tests.deployments.http_server import completion, run, server
 
 PATH = "/v1/completions"
@@ -84,7 +84,7 @@ def test_every_answer_may_be_read_by_a_known_page(
 
 def test_refusals_of_keys_and_queues_may_be_read_too() -> None:
     async def scenario() -> None:
-        config = PoolConfig(max_queued=0, window=1, max_group_size=1)
+        config = SchedulerConfig(max_queued=0, window=1, max_group_size=1)
         async with server(cors_origins=(PAGE,), keys=("k",), config=config) as (client, _):
             headers = {"Origin": PAGE}
             wrong = await client.post(PATH, json=completion(), headers=headers)

@@ -14,7 +14,7 @@ from deployments.errors import DeadlineError, FailureKind
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.generation_request import GenerationRequest
 from deployments.ingress.request_limits import RequestLimits
-from specdec_core.config import PoolConfig, SpeculationConfig
+from specdec_core.config import SchedulerConfig, SpeculationConfig
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.scheduler import Scheduler
@@ -35,7 +35,7 @@ def asked(timeout_s: float | None) -> Request:
 def test_the_pool_ends_a_request_whose_ingress_never_reads() -> None:
     now = 0.0
     driver = SchedulerDriver(
-        Scheduler(PoolConfig(), epoch=1),
+        Scheduler(SchedulerConfig(), epoch=1),
         epoch=1,
         limits=ClientLimits(max_concurrent=1),
         clock=lambda: now,
@@ -59,7 +59,7 @@ def test_its_client_hears_the_same_as_from_the_ingress() -> None:
     """Over the stream, where nobody else looks at the time."""
 
     async def scenario() -> None:
-        async with cell(PoolConfig()) as parts:
+        async with cell(SchedulerConfig()) as parts:
             client = await parts.client()
             with pytest.raises(DeadlineError, match=r"not finished within 0\.2 s") as refused:
                 async for _ in client.generate(asked(0.2)):

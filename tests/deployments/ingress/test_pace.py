@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deployments.ingress.pace import LOOK_S, MOST_HELD_S, ChunkPacing, share_of
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from specdec_core.request import FinishReason, TokenEvent
 from tests.deployments.cell import Cell, cell
@@ -19,7 +19,7 @@ from tests.deployments.coordinator.test_cell import expected, request, run
 from tests.deployments.fake_replica import FakeReplica
 from tests.deployments.http_server import completion, expected_text, server, stream
 
-PLAIN = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.NONE))
+PLAIN = SchedulerConfig(speculation=SpeculationConfig(method=SpecMethod.NONE))
 SHARE = 0.1
 
 

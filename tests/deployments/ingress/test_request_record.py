@@ -21,7 +21,7 @@ from deployments.observability.json_logs import Fields, JsonFormatter
 from deployments.observability.logs import REQUESTS
 from deployments.observability.process import ProcessName
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import QueueFullError
 from specdec_core.messages import Role
 from specdec_core.request import Request, TokenEvent
@@ -77,7 +77,7 @@ def without_times(line: dict[str, Any]) -> dict[str, Any]:
     return line
 
 
-FIXED = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL))
+FIXED = SchedulerConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL))
 
 
 @pytest.mark.parametrize("is_stream", [False, True])

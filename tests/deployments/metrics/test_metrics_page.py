@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from deployments.names import MetricsCompat
 from deployments.observability.metrics.export_prometheus import CONTENT_TYPE
-from specdec_core.config import KPolicyName, PoolConfig, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpeculationConfig
 from tests.deployments.http_server import TEXT, completion, run, server
 
 FIXED = SpeculationConfig(k_policy=KPolicyName.FIXED)
@@ -86,7 +86,7 @@ def test_while_the_coordinator_is_away_there_is_no_page() -> None:
 
 def test_what_ended_requests_took_is_observed_once_per_request() -> None:
     async def scenario() -> None:
-        async with server(config=PoolConfig(speculation=FIXED)) as (client, _):
+        async with server(config=SchedulerConfig(speculation=FIXED)) as (client, _):
             for max_tokens in (1, 30, 40):
                 body = completion(prompt=[1, 2, 3] * 20, max_tokens=max_tokens)
                 assert (await client.post("/v1/completions", json=body)).status_code == 200
@@ -115,7 +115,7 @@ def test_what_ended_requests_took_is_observed_once_per_request() -> None:
 
 def test_refusals_are_counted_by_reason() -> None:
     async def scenario() -> None:
-        config = PoolConfig(max_queued=0, window=1, max_group_size=1)
+        config = SchedulerConfig(max_queued=0, window=1, max_group_size=1)
         async with server(config=config) as (client, parts):
             before = samples((await client.get("/metrics")).text)
             assert before["specdec_admission_rejections_total", "queue_full"] == 0

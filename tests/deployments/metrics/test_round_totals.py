@@ -12,7 +12,7 @@ from deployments.observability.metrics.export_prometheus import metrics_page
 from deployments.wire.counter_names import K_CAUSE
 from deployments.wire.request_codec import write_event
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from specdec_core.request import TokenEvent
 from specdec_core.scheduler import DraftLengthReason
@@ -20,7 +20,7 @@ from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import collect, expected, request, run, until
 from tests.deployments.metrics.test_registry import Series, series, value
 
-DRAFTING = PoolConfig(
+DRAFTING = SchedulerConfig(
     speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL, k_policy=KPolicyName.FIXED)
 )
 
@@ -37,8 +37,8 @@ def are_settled(parts: Cell, role: Role) -> bool:
     return leases(parts, "granted", role) == leases(parts, "answered", role)
 
 
-@pytest.mark.parametrize("config", [DRAFTING, PoolConfig()])
-def test_every_lease_is_answered_by_whom_it_was_granted_to(config: PoolConfig) -> None:
+@pytest.mark.parametrize("config", [DRAFTING, SchedulerConfig()])
+def test_every_lease_is_answered_by_whom_it_was_granted_to(config: SchedulerConfig) -> None:
     async def scenario() -> None:
         async with cell(config) as parts:
             parts.start_replica("t0", Role.TARGET)
@@ -75,7 +75,7 @@ def test_every_round_has_one_cause_of_its_k() -> None:
 
 def test_a_replay_that_came_to_other_tokens_is_counted_at_the_coordinator() -> None:
     async def scenario() -> None:
-        async with cell(PoolConfig()) as parts:
+        async with cell(SchedulerConfig()) as parts:
             parts.start_replica("t0", Role.TARGET)
             client, asked, tokens = await parts.client(), request("r"), []
             async for event in client.generate(asked):

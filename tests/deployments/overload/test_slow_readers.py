@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.messages import Role
 from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
@@ -34,7 +34,7 @@ def test_answers_that_nobody_reads_are_made_and_kept_whole() -> None:
     """All four seats are the slow ones' at first; the fifth gets one all the same."""
 
     async def scenario() -> None:
-        async with cell(PoolConfig(window=NUM_SLOW, max_group_size=NUM_SLOW)) as parts:
+        async with cell(SchedulerConfig(window=NUM_SLOW, max_group_size=NUM_SLOW)) as parts:
             parts.start_replica("t0", Role.TARGET)
             client = await parts.client()
             slow = [client.generate(request(f"slow-{n}", n)) for n in range(NUM_SLOW)]

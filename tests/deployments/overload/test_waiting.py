@@ -18,7 +18,7 @@ from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.request_limits import RequestLimits
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.config import PoolConfig, SpeculationConfig
+from specdec_core.config import SchedulerConfig, SpeculationConfig
 from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
@@ -27,7 +27,7 @@ from tests.deployments.fake_replica import FakeReplica
 from tests.deployments.http_server import completion, run
 from tests.deployments.ingress.test_grpc_api import TEXT, FakeContext
 
-ONE_SEAT = PoolConfig(window=1, max_group_size=1)
+ONE_SEAT = SchedulerConfig(window=1, max_group_size=1)
 
 
 class StandingReplica(FakeReplica):

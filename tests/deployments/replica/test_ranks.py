@@ -87,7 +87,7 @@ async def answers(parts: Cell) -> list[list[int]]:
 
 def test_two_ranks_answer_as_one_process(folder: Path, second: BaseProcess) -> None:
     async def scenario(target: HostedTarget) -> None:
-        async with cell(tiny_config(folder).pool_config()) as parts:
+        async with cell(tiny_config(folder).scheduler_config()) as parts:
             parts.start_replica("t0", Role.TARGET, target)
             assert await answers(parts) == plain(folder)
             assert await answers(parts) == plain(folder), "with blocks of the prefix cache"
@@ -102,7 +102,7 @@ def test_a_killed_rank_fails_the_replica_and_changes_no_token(
     folder: Path, second: BaseProcess
 ) -> None:
     async def scenario(target: HostedTarget) -> None:
-        async with cell(tiny_config(folder).pool_config()) as parts:
+        async with cell(tiny_config(folder).scheduler_config()) as parts:
             parts.start_replica("t0", Role.TARGET, target)
             running = asyncio.create_task(answers(parts))
             while parts.driver.scheduler.counters().num_sequence_rounds < 20:

@@ -19,13 +19,13 @@ from deployments.replica import model_host
 from deployments.replica import replica as serving
 from deployments.replica.replica import TargetReplica
 from deployments.wire.endpoint import Endpoint
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.messages import Role
 from specdec_core.worker.ranks import OneRank
 from tests.deployments.fake_replica import FakeReplica
 
-SPEC = CoordinatorSpec(application="a", version="1", pool=PoolConfig())
+SPEC = CoordinatorSpec(application="a", version="1", pool=SchedulerConfig())
 
 
 class Target(TargetReplica):

@@ -13,13 +13,13 @@ from deployments.coordinator import draining as leaving
 from deployments.replica import work_loop
 from deployments.wire import liveness as silence
 from deployments.wire.endpoint import Endpoint
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import GroupLease, GroupResult, Role
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import collect, expected, request, run, until
 from tests.deployments.fake_replica import FakeReplica
 
-ONE_BY_ONE = PoolConfig(
+ONE_BY_ONE = SchedulerConfig(
     max_group_size=1,
     speculation=SpeculationConfig(method=SpecMethod.NONE),
     window=4,

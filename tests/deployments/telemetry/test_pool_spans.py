@@ -12,7 +12,7 @@ from deployments.observability.request_observer import LiveRequest
 from deployments.observability.tracing.lease_spans import LeaseSpans
 from deployments.observability.tracing.scheduler_spans import SchedulerSpans, is_told
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.config import PoolConfig
+from specdec_core.config import SchedulerConfig
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult, RowStatus
 from specdec_core.request import ErrorKind, FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
@@ -188,7 +188,7 @@ def test_a_failure_is_an_error_of_the_span(spans: Spans, pool: SchedulerSpans) -
 
 def test_a_later_attempt_ends_the_older_one(spans: Spans) -> None:
     pool = SchedulerSpans(spans.tracer)
-    driver = SchedulerDriver(Scheduler(PoolConfig(), epoch=1), epoch=1, spans=pool)
+    driver = SchedulerDriver(Scheduler(SchedulerConfig(), epoch=1), epoch=1, spans=pool)
     ingress = driver.attach()
     driver.submit(ingress, request(), resume=False, trace=CLIENT)
     older = driver.scheduler.sequence_id("a")
@@ -265,7 +265,7 @@ def test_a_round_that_nobody_drafted_tells_no_draft_s_time(
 
 
 def test_an_ingress_that_dies_ends_the_spans_of_its_requests(spans: Spans) -> None:
-    pool = Scheduler(PoolConfig(), epoch=1)
+    pool = Scheduler(SchedulerConfig(), epoch=1)
     driver = SchedulerDriver(pool, epoch=1, spans=SchedulerSpans(spans.tracer))
     ingress = driver.attach()
     driver.submit(ingress, request(), resume=False, trace=CLIENT)

@@ -8,7 +8,7 @@ from deployments.wire.lease_codec import write_result
 from deployments.wire.message_limits import most_message_bytes
 from deployments.wire.request_codec import submit_to_pb
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.config import MAX_DRAFT_TOKENS, PoolConfig, SpeculationConfig
+from specdec_core.config import MAX_DRAFT_TOKENS, SchedulerConfig, SpeculationConfig
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import GroupResult, RowResult
 from specdec_core.request import Request
@@ -34,7 +34,7 @@ def test_whatever_a_body_may_say_can_be_submitted(of_ids: int) -> None:
         request = Request(request_id="x", prompt_token_ids=(LARGEST_ID,) * BODY, params=params)
         message = pb.GenerateUp(submit=submit_to_pb(request, resume=False))
         # Without what resumed requests and the rest are given: the bound is right by its terms.
-        assert message.ByteSize() <= most_message_bytes(PoolConfig(), BODY) - 17 * 2**20
+        assert message.ByteSize() <= most_message_bytes(SchedulerConfig(), BODY) - 17 * 2**20
 
 
 def test_the_largest_context_can_be_submitted_again() -> None:
@@ -42,11 +42,11 @@ def test_the_largest_context_can_be_submitted_again() -> None:
     params = SamplingParams(max_tokens=len(half))
     request = Request(request_id="x", prompt_token_ids=half, emitted_token_ids=half, params=params)
     message = pb.GenerateUp(submit=submit_to_pb(request, resume=True))
-    assert message.ByteSize() <= most_message_bytes(PoolConfig(), 1024)
+    assert message.ByteSize() <= most_message_bytes(SchedulerConfig(), 1024)
 
 
 def test_the_largest_group_can_be_answered() -> None:
-    config = PoolConfig(
+    config = SchedulerConfig(
         window=64,
         max_group_size=64,
         prefill_chunk=512,

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName, uses_draft_model
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.loading.self_check import make_exact
@@ -42,7 +42,7 @@ def generate(
     settings: dict[str, float],
     method: SpecMethod = SpecMethod.NONE,
 ) -> dict[str, list[int]]:
-    config = PoolConfig(
+    config = SchedulerConfig(
         max_group_size=4,
         window=5,
         prefill_chunk=32,
@@ -77,7 +77,7 @@ def test_every_algorithm_emits_the_ids_of_plain_ragged_decoding(
 
 def test_a_draft_that_is_the_target_is_always_right() -> None:
     torch.set_num_threads(1)
-    config = PoolConfig(
+    config = SchedulerConfig(
         max_group_size=4,
         window=4,
         speculation=SpeculationConfig(

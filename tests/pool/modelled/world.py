@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from unittest import mock
 
-from specdec_core.config import PoolConfig, SpecMethod
+from specdec_core.config import SchedulerConfig, SpecMethod
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
 from specdec_core.request import Request
@@ -63,7 +63,7 @@ class Outcome:
 class World:
     """A pool, its targets, and a draft where the method uses one. It lives through several runs."""
 
-    config: PoolConfig
+    config: SchedulerConfig
     costs: Costs
     acceptance: float | Sequence[float]
     """Of drafted tokens; several: request by request, in turn."""
