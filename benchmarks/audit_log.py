@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.harness.machine import git
 from deployments.cli.verify.compare import Answer
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason
@@ -38,16 +38,10 @@ def engine_version() -> EngineVersion:
     for path in sorted((_ROOT / _ENGINE).rglob("*.py")):
         engine.update(f"{path.relative_to(_ROOT)}\n".encode() + path.read_bytes())
     return EngineVersion(
-        commit=_git("rev-parse", "--short", "HEAD"),
+        commit=git("rev-parse", "--short", "HEAD"),
         engine=engine.hexdigest()[:12],
-        is_changed=bool(_git("status", "--porcelain", "--", _ENGINE)),
+        is_changed=bool(git("status", "--porcelain", "--", _ENGINE)),
     )
-
-
-def _git(*arguments: str) -> str:
-    """Empty outside a repository: an installed package has none."""
-    ended = subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True)
-    return ended.stdout.strip()
 
 
 class ResultLog:

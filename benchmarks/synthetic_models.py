@@ -43,6 +43,9 @@ class ModelOptions:
     max_len: int
     """Prompt, answer and a proposal."""
     max_sequences: int
+    seed: int = 0
+    """Seed of random weights."""
+    enable_prefix_caching: bool = True
 
     @property
     def is_random(self) -> bool:
@@ -60,7 +63,7 @@ class ModelOptions:
 def load_target(options: ModelOptions) -> ModelRunner:
     """Raises ModelNotSupportedError, and NotExactError where exact numerics are asked in vain."""
     if not options.is_random:
-        return _load(options.target, options, options.numerics)
+        return load_named(options.target, options, options.numerics)
     pair = pair_shape(options.target)
     target = _random(pair.target, pair.vocab_size, options)
     settle_numerics(target, options.numerics)
@@ -72,7 +75,12 @@ def load_draft(options: ModelOptions, kind: DrafterKind) -> ModelRunner | None:
     if kind is DrafterKind.LOOKUP:
         return None
     if not options.is_random:
-        return _load(options.draft, options, Numerics.FAST)
+        return load_named(options.draft, options, Numerics.FAST)
+    return random_draft(options)
+
+
+def random_draft(options: ModelOptions) -> ModelRunner:
+    """Return random weights in the shape of the draft of a random target."""
     pair = pair_shape(options.target)
     return _random(pair.draft, pair.vocab_size, options)
 
@@ -95,13 +103,15 @@ def prompts_for(
     return [tuple(row) for row in ids.tolist()]
 
 
-def _load(name: str, options: ModelOptions, numerics: Numerics) -> ModelRunner:
+def load_named(name: str, options: ModelOptions, numerics: Numerics) -> ModelRunner:
+    """Load a demo model, a folder or a hub ID for the sizes of `options`."""
     config = LoadConfig(
         dtype=options.dtype,
         device=options.device,
         numerics=numerics,
         max_model_len=options.row_len,
         kv_cache_tokens=options.kv_cache_tokens,
+        enable_prefix_caching=options.enable_prefix_caching,
     )
     return load_model(str(resolve_model(name)), config).model
 
@@ -110,9 +120,9 @@ def _random(shape: Shape, vocab_size: int, options: ModelOptions) -> ModelRunner
     weights = random_model(
         shape.scaled(options.scale),
         vocab_size,
-        seed=0,
+        seed=options.seed,
         dtype=getattr(torch, options.dtype.value),
-        device=torch.device(options.device),
+        device=_device(options.device),
         max_len=options.row_len,
     )
     return ModelRunner(
@@ -120,4 +130,10 @@ def _random(shape: Shape, vocab_size: int, options: ModelOptions) -> ModelRunner
         vocab_size=vocab_size,
         kv_cache_tokens=options.kv_cache_tokens,
         max_model_len=options.row_len,
+        enable_prefix_caching=options.enable_prefix_caching,
     )
+
+
+def _device(name: str) -> torch.device:
+    is_cuda = name.startswith("cuda") or (name == "auto" and torch.cuda.is_available())
+    return torch.device(("cuda" if name == "auto" else name) if is_cuda else "cpu")

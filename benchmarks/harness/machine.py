@@ -12,8 +12,16 @@ _ROOT = Path(__file__).parents[2]
 
 def commit() -> str:
     """What is checked out, marked where files differ from it."""
-    command = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True).stdout.strip()
+    return git("describe", "--always", "--dirty")
+
+
+def git(*arguments: str) -> str:
+    """Return what git prints of this checkout. Empty outside a repository."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True)
+    except OSError:
+        return ""
+    return done.stdout.strip()
 
 
 def cpu_name() -> str:

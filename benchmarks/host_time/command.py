@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 import specdec_core
+from benchmarks.harness.machine import cpu_name
 from benchmarks.host_time.cells import SUBSETS, Cell, DeviceKind, Method, chosen, times_of
 from benchmarks.host_time.check import COMMIT, comparison
 from benchmarks.host_time.clocks import ClockKind, clock_of
@@ -111,7 +112,7 @@ def _factor_table(found: HostFactor) -> str:
 def _environment() -> dict[str, Any]:
     return {
         "commit": _commit(),
-        "processor": _processor(),
+        "processor": cpu_name(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "lengths": {"prompt": Lengths().prompt, "answer": Lengths().answer},
@@ -126,15 +127,6 @@ def _commit() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,33 +6,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import torch
-
 from benchmarks.paper.algorithms import PLAIN, scheduler_config
 from benchmarks.paper.answer_book import AnswerBook
 from benchmarks.paper.decoding import Decoded, decode
 from benchmarks.paper.pair_spec import DraftKind, PairSpec
 from benchmarks.paper.recorded_draft import RecordedDraft
-from benchmarks.paper.shapes import Shape, pair_shape, random_model
 from benchmarks.paper.workload import Workload
+from benchmarks.synthetic_models import ModelOptions, load_named, load_target, random_draft
 from deployments.cli.verify.draft import self_draft
 from deployments.demo.models import resolve_model
 from specdec_core import SchedulerConfig, SpecMethod
 from specdec_core.config import Numerics
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.loading.loader import (
-    DType,
-    LoadConfig,
-    check_same_tokenizer,
-    load_model,
-    load_tokenizer,
-    make_decoder,
-    settle_numerics,
-)
+from specdec_core.loading.loader import DType, check_same_tokenizer, load_tokenizer
 from specdec_core.model import CachedModel
 from specdec_core.worker.model_runner import ModelRunner
 
-_ROUNDING = 64
 _RECORDED_LEFT_OUT = 2 / 3
 """Share of a real target's layers that its recorded draft lacks."""
 
@@ -94,53 +83,34 @@ class Pair:
 
 def load_pair(spec: PairSpec, workload: Workload, options: PairOptions) -> Pair:
     """Load or make the models. Raises ModelNotSupportedError or NotExactError."""
-    target = _target(spec, workload, options)
+    models = ModelOptions(
+        target=spec.target,
+        draft=spec.draft_model,
+        dtype=options.dtype,
+        numerics=options.numerics,
+        device=options.device,
+        scale=options.scale,
+        max_len=workload.longest + options.num_draft_tokens + 1,
+        max_sequences=options.max_sequences,
+        seed=options.seed,
+        enable_prefix_caching=False,  # other algorithms have none to compare with
+    )
+    target = load_target(models)
     pair = Pair(
         target=target, draft=None, workload=workload, num_draft_tokens=options.num_draft_tokens
     )
     if spec.kind is DraftKind.NGRAM:
         return pair
     if spec.kind is DraftKind.RECORDED:
-        return replace(pair, draft=_recorded_draft(spec, pair, options))
+        return replace(pair, draft=_recorded_draft(spec, pair, models))
     if spec.kind is DraftKind.SELF:
         return replace(pair, draft=self_draft(target, spec.num_left_out))
-    return replace(pair, draft=_named_draft(spec, workload, options))
+    tokenizers = (load_tokenizer(resolve_model(name)) for name in (spec.target, spec.draft_model))
+    check_same_tokenizer(*tokenizers)
+    return replace(pair, draft=load_named(spec.draft_model, models, Numerics.FAST))
 
 
-def _max_len(workload: Workload, num_draft_tokens: int) -> int:
-    longest = workload.longest + num_draft_tokens + 1
-    return -(-longest // _ROUNDING) * _ROUNDING
-
-
-def _load_config(workload: Workload, options: PairOptions, numerics: Numerics) -> LoadConfig:
-    max_len = _max_len(workload, options.num_draft_tokens)
-    return LoadConfig(
-        dtype=options.dtype,
-        device=options.device,
-        numerics=numerics,
-        max_model_len=max_len,
-        kv_cache_tokens=(options.max_sequences + 1) * max_len,
-        enable_prefix_caching=False,  # other algorithms have none to compare with
-    )
-
-
-def _target(spec: PairSpec, workload: Workload, options: PairOptions) -> ModelRunner:
-    if spec.is_random:
-        shape = pair_shape(spec.target)
-        target = _random(shape.target, shape.vocab_size, workload, options)
-        settle_numerics(target, options.numerics)
-        return target
-    config = _load_config(workload, options, options.numerics)
-    return load_model(resolve_model(spec.target), config).model
-
-
-def _named_draft(spec: PairSpec, workload: Workload, options: PairOptions) -> ModelRunner:
-    path = resolve_model(spec.draft_model)
-    check_same_tokenizer(load_tokenizer(resolve_model(spec.target)), load_tokenizer(path))
-    return load_model(path, _load_config(workload, options, Numerics.FAST)).model
-
-
-def _recorded_draft(spec: PairSpec, pair: Pair, options: PairOptions) -> RecordedDraft:
+def _recorded_draft(spec: PairSpec, pair: Pair, models: ModelOptions) -> RecordedDraft:
     """Its answers are those of plain decoding, so they are decoded first."""
     answers = pair.reference().answers
     book = AnswerBook(
@@ -148,39 +118,9 @@ def _recorded_draft(spec: PairSpec, pair: Pair, options: PairOptions) -> Recorde
         answers,
         probability=spec.probability,
         vocab_size=pair.target.vocab_size,
-        seed=options.seed,
+        seed=models.seed,
     )
-    return RecordedDraft(_cost_model(spec, pair, options), book)
-
-
-def _cost_model(spec: PairSpec, pair: Pair, options: PairOptions) -> ModelRunner:
-    """Whose passes the recorded draft makes."""
     if spec.is_random:
-        shape = pair_shape(spec.target)
-        return _random(shape.draft, shape.vocab_size, pair.workload, options)
+        return RecordedDraft(random_draft(models), book)
     num_layers = int(pair.target.module.config.num_hidden_layers)
-    return self_draft(pair.target, round(_RECORDED_LEFT_OUT * num_layers))
-
-
-def _random(shape: Shape, vocab_size: int, workload: Workload, options: PairOptions) -> ModelRunner:
-    max_len = _max_len(workload, options.num_draft_tokens)
-    weights = random_model(
-        shape.scaled(options.scale),
-        vocab_size,
-        seed=options.seed,
-        dtype=getattr(torch, options.dtype.value),
-        device=_device(options.device),
-        max_len=max_len,
-    )
-    return ModelRunner(
-        make_decoder(weights),
-        vocab_size=vocab_size,
-        kv_cache_tokens=(options.max_sequences + 1) * max_len,
-        max_model_len=max_len,
-        enable_prefix_caching=False,
-    )
-
-
-def _device(name: str) -> torch.device:
-    is_cuda = name.startswith("cuda") or (name == "auto" and torch.cuda.is_available())
-    return torch.device(("cuda" if name == "auto" else name) if is_cuda else "cpu")
+    return RecordedDraft(self_draft(pair.target, round(_RECORDED_LEFT_OUT * num_layers)), book)

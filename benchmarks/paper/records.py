@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 import transformers
 
-from benchmarks.harness.machine import cpu_name
+from benchmarks.harness.machine import cpu_name, git
 
 RESULTS = Path("benchmarks/results/paper")
 
@@ -55,11 +54,8 @@ def save_run(folder: Path, table: str, run: Run) -> Path:
 
 def current_commit() -> str:
     """The checked out commit; `+` behind it when the engine was changed since."""
-    try:
-        commit = _git("rev-parse", "--short", "HEAD")
-        return commit + ("+" if _git("status", "--porcelain", "specdec_core") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+    is_changed = bool(git("status", "--porcelain", "specdec_core"))
+    return git("rev-parse", "--short", "HEAD") + "+" * is_changed or "unknown"
 
 
 def describe_machine(device: str) -> dict[str, Any]:
@@ -73,11 +69,3 @@ def describe_machine(device: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
-
-
-def _git(*arguments: str) -> str:
-    here = Path(__file__).parent
-    done = subprocess.run(
-        ["git", *arguments], cwd=here.parents[1], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
