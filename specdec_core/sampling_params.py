@@ -8,7 +8,7 @@ LOGIT_PROCESSORS samples by it (specdec_core/sampling/logit_processors.py).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from enum import Enum
 from typing import Any, NamedTuple, get_type_hints
 
@@ -46,40 +46,26 @@ class Effect(Enum):
 class SamplingField(NamedTuple):
     """Declaration of one field of SamplingParams."""
 
-    name: str
-    type: Any
-    """Annotated type, such as `float` or `int | None`."""
-    default: Any
     help: str
-    limits: Limits | None
+    limits: Limits | None = None
     """Limits of the number, if it has limits of its own."""
-    proto_name: str
-    """Name in generation.proto. Errors about the limits use it too."""
-    flag: str | None
-    """Flag of the command line, such as `--top-p`."""
-    generation_config_key: str | None
+    proto_name: str = ""
+    """Name in generation.proto, by default that of the field. Errors about the limits use it."""
+    has_flag: bool = False
+    """True if the command line has a flag for it."""
+    generation_config_key: str | None = None
     """Key in a model's generation_config.json that sets the default of requests."""
-    effect: Effect
+    effect: Effect = Effect.NONE
+    name: str = ""
+    """Name of the field. SAMPLING_FIELDS reads it, the type and the default from the record."""
+    type: Any = None
+    """Annotated type, such as `float` or `int | None`."""
+    default: Any = None
 
-
-def _about(
-    help: str,
-    limits: Limits | None = None,
-    *,
-    proto_name: str | None = None,
-    has_flag: bool = False,
-    generation_config_key: str | None = None,
-    effect: Effect = Effect.NONE,
-) -> dict[str, Any]:
-    """Return metadata of a dataclass field: its part of SamplingField."""
-    return {
-        "help": help,
-        "limits": limits,
-        "proto_name": proto_name,
-        "has_flag": has_flag,
-        "generation_config_key": generation_config_key,
-        "effect": effect,
-    }
+    @property
+    def flag(self) -> str | None:
+        """Flag of the command line, such as `--top-p`."""
+        return "--" + self.proto_name.replace("_", "-") if self.has_flag else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,150 +74,152 @@ class SamplingParams:
 
     temperature: float = field(
         default=1.0,
-        metadata=_about(
+        metadata=SamplingField(
             "Sampling temperature. 0 is greedy: the most probable token always wins.",
             Limits(0.0, 100.0, "in 0..100"),
             has_flag=True,
             generation_config_key="temperature",
-        ),
+        )._asdict(),
     )
     top_k: int = field(
         default=0,
-        metadata=_about(
+        metadata=SamplingField(
             "Keep the k most probable tokens. 0 keeps all.",
             Limits(0, MAX_TOP_K, f"in 0 (off)..{MAX_TOP_K}"),
             has_flag=True,
             generation_config_key="top_k",
-        ),
+        )._asdict(),
     )
     top_p: float = field(
         default=1.0,
-        metadata=_about(
+        metadata=SamplingField(
             "Keep the smallest set of most probable tokens whose probabilities sum to at least p.",
             Limits(math.ulp(0.0), 1.0, "in (0, 1]"),
             has_flag=True,
             generation_config_key="top_p",
-        ),
+        )._asdict(),
     )
     min_p: float = field(
         default=0.0,
-        metadata=_about(
+        metadata=SamplingField(
             "Keep tokens at least min_p times as probable as the most probable token.",
             Limits(0.0, 1.0, "in 0..1"),
             has_flag=True,
             generation_config_key="min_p",
-        ),
+        )._asdict(),
     )
     seed: int = field(
         default=0,
-        metadata=_about(
+        metadata=SamplingField(
             "Seed of the sampling noise. The same seed gives the same tokens.",
             Limits(0, MAX_SEED, f"in 0..{MAX_SEED}"),
             has_flag=True,
-        ),
+        )._asdict(),
     )
     max_tokens: int = field(
         default=16,
-        metadata=_about(
+        metadata=SamplingField(
             "Maximum tokens of an output.",
             Limits(1, math.inf, "at least 1"),
             has_flag=True,
             generation_config_key="max_new_tokens",
-        ),
+        )._asdict(),
     )
     presence_penalty: float = field(
         default=0.0,
-        metadata=_about(
+        metadata=SamplingField(
             "Subtracted from the logits of tokens that are in the output already.",
             Limits(-2.0, 2.0, "in -2..2"),
             has_flag=True,
             effect=Effect.HISTORY,
-        ),
+        )._asdict(),
     )
     frequency_penalty: float = field(
         default=0.0,
-        metadata=_about(
+        metadata=SamplingField(
             "Subtracted from the logit of a token once per occurrence in the output.",
             Limits(-2.0, 2.0, "in -2..2"),
             has_flag=True,
             effect=Effect.HISTORY,
-        ),
+        )._asdict(),
     )
     repetition_penalty: float = field(
         default=1.0,
-        metadata=_about(
+        metadata=SamplingField(
             "Divides positive and multiplies negative logits of tokens in the prompt or output.",
             Limits(MIN_REPETITION, MAX_REPETITION, f"in {MIN_REPETITION:g}..{MAX_REPETITION:g}"),
             has_flag=True,
             generation_config_key="repetition_penalty",
             effect=Effect.HISTORY,
-        ),
+        )._asdict(),
     )
     logit_bias: tuple[tuple[int, float], ...] = field(
         default=(),
-        metadata=_about(
+        metadata=SamplingField(
             "Numbers added to the logits of token IDs, each in -100..100.", effect=Effect.LOGITS
-        ),
+        )._asdict(),
     )
     min_tokens: int = field(
         default=0,
-        metadata=_about(
+        metadata=SamplingField(
             "Minimum tokens of an output, at most max_tokens. No token ends the output before.",
             has_flag=True,
             effect=Effect.LOGITS,
-        ),
+        )._asdict(),
     )
     allowed_token_ids: tuple[int, ...] = field(
         default=(),
-        metadata=_about(
+        metadata=SamplingField(
             "Only these token IDs may be chosen. By default all may be.", effect=Effect.LOGITS
-        ),
+        )._asdict(),
     )
     bad_words: tuple[tuple[int, ...], ...] = field(
         default=(),
-        metadata=_about(
+        metadata=SamplingField(
             "Token sequences that must not appear in the output. "
             "The last ID of each is banned wherever the IDs before it have just been emitted.",
             proto_name="bad_word_ids",
             effect=Effect.HISTORY,
-        ),
+        )._asdict(),
     )
     grammar: GrammarSpec | None = field(
         default=None,
-        metadata=_about(
+        metadata=SamplingField(
             "Grammar of the output, applied at every position. "
             "The model's end IDs are allowed only where the output may end.",
             proto_name="structured_output",
             effect=Effect.HISTORY,
-        ),
+        )._asdict(),
     )
     num_logprobs: int | None = field(
         default=None,
-        metadata=_about(
+        metadata=SamplingField(
             "Most probable tokens whose log-probabilities are reported beside each token's own. "
             "The values are those of the model, before all other parameters apply.",
             Limits(0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}"),
             proto_name="logprobs",
             has_flag=True,
-        ),
+        )._asdict(),
     )
     num_prompt_logprobs: int | None = field(
         default=None,
-        metadata=_about(
+        metadata=SamplingField(
             "Same as logprobs, for every prompt token but the first, which has no predecessor.",
             Limits(0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}"),
             proto_name="prompt_logprobs",
-        ),
+        )._asdict(),
     )
     stop_token_ids: tuple[int, ...] = field(
         default=(),
-        metadata=_about(
+        metadata=SamplingField(
             "Token IDs that end the output, in addition to the model's own. The output has the ID."
-        ),
+        )._asdict(),
     )
     ignore_eos: bool = field(
         default=False,
-        metadata=_about("Do not end the output at the model's own end tokens.", has_flag=True),
+        metadata=SamplingField(
+            "Do not end the output at the model's own end tokens.", has_flag=True
+        )._asdict(),
     )
 
     def __post_init__(self) -> None:
@@ -275,27 +263,17 @@ class SamplingParams:
         return self.temperature == 0.0
 
 
-def _fields() -> tuple[SamplingField, ...]:
-    types = get_type_hints(SamplingParams)
-    found = []
-    for one in fields(SamplingParams):
-        proto_name = one.metadata["proto_name"] or one.name
-        found.append(
-            SamplingField(
-                name=one.name,
-                type=types[one.name],
-                default=one.default,
-                help=one.metadata["help"],
-                limits=one.metadata["limits"],
-                proto_name=proto_name,
-                flag="--" + proto_name.replace("_", "-") if one.metadata["has_flag"] else None,
-                generation_config_key=one.metadata["generation_config_key"],
-                effect=one.metadata["effect"],
-            )
-        )
-    return tuple(found)
+def _declared(one: Field[Any], annotated: Any) -> SamplingField:
+    about = SamplingField(**one.metadata)
+    return about._replace(
+        name=one.name,
+        type=annotated,
+        default=one.default,
+        proto_name=about.proto_name or one.name,
+    )
 
 
-SAMPLING_FIELDS: tuple[SamplingField, ...] = _fields()
+_TYPES = get_type_hints(SamplingParams)
+SAMPLING_FIELDS = tuple(_declared(one, _TYPES[one.name]) for one in fields(SamplingParams))
 """Declarations of the fields of SamplingParams, in their order."""
 _LIMITED = [(one.name, one.proto_name, one.limits) for one in SAMPLING_FIELDS if one.limits]
