@@ -34,7 +34,7 @@ from deployments.ingress.request_limits import RequestLimits
 from deployments.ingress.scheduler_client import SchedulerClient
 from deployments.names import Part
 from deployments.observability.logs import begin_replica_logs
-from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.observability.metrics.request_times import IngressTimes
 from deployments.observability.process import ProcessName
 from deployments.observability.tracing import names
 from deployments.observability.tracing.provider import Tracing, begin_tracing

@@ -30,7 +30,7 @@ from deployments.coordinator.streams import (
     addressee,
 )
 from deployments.errors import ClientLimitError, Failure, FailureKind
-from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.observability.metrics.request_times import IngressTimes
 from deployments.observability.metrics.request_totals import RequestTotals
 from deployments.observability.metrics.round_stages import LeaseTimes, StageHistograms
 from deployments.observability.request_observer import EndReason, LiveRequest, RequestObserver

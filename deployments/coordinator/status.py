@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from deployments.coordinator.audit import Auditor
 from deployments.coordinator.driver import SchedulerDriver
+from deployments.names import Part
 from deployments.observability.metrics.histogram import BOUNDS_S
+from deployments.observability.metrics.request_times import IngressTimes
 from deployments.observability.metrics.request_totals import audit_counters
-from deployments.observability.metrics.stage_statuses import stage_statuses
+from deployments.observability.metrics.round_stages import StageHistograms
 from deployments.wire.counter_names import EXPIRED, GRANTED, K_CAUSE
 from deployments.wire.lease_codec import replica_metrics
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.scheduler import ReplicaCounters, SchedulerCounters
+
+
+def stage_statuses(stages: StageHistograms, ingress: IngressTimes) -> Iterator[pb.StageStatus]:
+    for (role, stage), found in stages.items():
+        yield pb.StageStatus(
+            role=role,
+            stage=stage,
+            count=sum(found.buckets),
+            sum_s=found.sum_s,
+            buckets=found.buckets,
+        )
+    for name, timer in (("detokenise", ingress.detokenise), ("respond", ingress.respond)):
+        yield pb.StageStatus(
+            role=Part.INGRESS, stage=name, count=ingress.num_pieces, sum_s=timer.seconds
+        )
+
 
 _TOTALS = (
     "num_groups",

@@ -24,7 +24,7 @@ from deployments.observability.json_logs import Fields
 from deployments.observability.logs import REQUESTS
 from deployments.observability.metrics.request_times import RequestWatch
 from deployments.observability.scope import RequestScope, begin_scope, current_scope
-from deployments.observability.tracing.span_protocols import TracedAnswer
+from deployments.observability.tracing.request_span import TracedAnswer
 from specdec_core.config import SpecMethod
 from specdec_core.request import RequestStats
 

@@ -20,12 +20,10 @@ from deployments.errors import PoolUnavailableError, ReleasedError, error_of
 from deployments.ingress.cells.client import OnAccepted
 from deployments.ingress.open_requests import OpenRequests
 from deployments.ingress.pace import ChunkPacing
-from deployments.observability.metrics.ingress_times import IngressTimes
-from deployments.observability.metrics.request_times import REPLAY_DIVERGED
+from deployments.observability.metrics.request_times import REPLAY_DIVERGED, IngressTimes
 from deployments.observability.scope import carried_trace
-from deployments.wire.backoff import Backoff
 from deployments.wire.endpoint import Address
-from deployments.wire.liveness import heard
+from deployments.wire.liveness import Backoff, heard
 from deployments.wire.request_codec import event_from_pb, submit_to_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc

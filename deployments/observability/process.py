@@ -17,7 +17,7 @@ CLOSE_S = 3.0
 """Maximum time in seconds that exporters delay the end of a process."""
 
 
-async def close(send: Callable[[], object]) -> None:
+async def close_in_time(send: Callable[[], object]) -> None:
     """Run `send` in a daemon thread and wait for it for at most CLOSE_S."""
     ending = threading.Thread(target=send, daemon=True)
     ending.start()

@@ -25,7 +25,6 @@ from typing import NamedTuple, Protocol, TypeVar
 import grpc
 
 from deployments.observability.tracing.lease_spans import LeaseSpans
-from deployments.wire.backoff import Backoff
 from deployments.wire.endpoint import Address
 from deployments.wire.lease_codec import (
     lease_from_pb,
@@ -33,7 +32,7 @@ from deployments.wire.lease_codec import (
     register_to_pb,
     write_result,
 )
-from deployments.wire.liveness import beat_s, heard
+from deployments.wire.liveness import Backoff, beat_s, heard
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.messages import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role

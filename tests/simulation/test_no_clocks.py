@@ -24,7 +24,6 @@ RUN = (
     "ingress/open_requests.py",
     "replica/work_loop.py",
     "observability/metrics/round_stages.py",
-    "wire/backoff.py",
     "wire/lease_codec.py",
     "wire/liveness.py",
     "wire/request_codec.py",

@@ -28,7 +28,7 @@ from deployments.ingress.generation_request import Generation
 from deployments.ingress.output import OutputChunk, joined
 from deployments.ingress.request_log import current_record, recorded
 from deployments.observability.metrics.visibility import visible
-from deployments.observability.tracing.grpc_calls import traced
+from deployments.observability.tracing.requests import traced_call
 from deployments.version import package_version
 from deployments.wire.request_codec import FINISH_REASONS, logprobs_to_pb, stats_to_pb
 from specdec.v1 import generation_pb2 as pb
@@ -69,7 +69,7 @@ class GrpcApi:
         try:
             with recorded("grpc", "Generate"):
                 client, metadata = self._admit(message, context), context.invocation_metadata()
-                with traced(self._service.spans, "Generate", message, metadata):
+                with traced_call(self._service.spans, "Generate", message, metadata):
                     generations = await self._prepare(message, client)
                     answers = [ReadAnswer(one.reading) for one in generations]
                     told = self._service.run_choices(generations, streams=True)
@@ -96,7 +96,7 @@ class GrpcApi:
                 )
             client = self._admit(message, context)
             metadata = context.invocation_metadata()
-            with traced(self._service.spans, "GenerateOnce", message, metadata):
+            with traced_call(self._service.spans, "GenerateOnce", message, metadata):
                 (generation,) = await self._prepare(message, client)
                 told = self._service.run_choices([generation])
                 pieces = [piece async for _, piece in told]

@@ -1,14 +1,54 @@
-"""How a request's conversation becomes a prompt: the fields that every chat route has."""
+"""Fields of a body that become the prompt, or bring back the token IDs of an answer."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel
 
+from deployments.errors import WrongTypeError
 from deployments.text.chat_messages import checked_tools
 from deployments.text.chat_template import ChatOptions, template_variables
+from specdec_core.errors import InvalidRequestError
+
+
+def checked_prompts(prompt: Any) -> list[str | list[int]]:
+    """Return a completion's prompts: text or IDs, one or a list of them. Raises for everything
+    else."""
+    if isinstance(prompt, list) and prompt and all(isinstance(p, str | list) for p in prompt):
+        return [_checked_prompt(one) for one in prompt]
+    return [_checked_prompt(prompt)]
+
+
+def _checked_prompt(prompt: Any) -> str | list[int]:
+    if isinstance(prompt, str):
+        return prompt
+    if not isinstance(prompt, list) or not set(map(type, prompt)) <= {int}:
+        raise WrongTypeError(
+            "prompt: must be a string, a list of token ids, or a list of those", param="prompt"
+        )
+    return prompt
+
+
+def checked_resume_ids(token_ids: Any) -> Sequence[Sequence[int]]:
+    """Return a list of IDs for every choice. Raises InvalidRequestError for everything else."""
+    if isinstance(token_ids, list):
+        is_nested = bool(token_ids) and all(isinstance(one, list) for one in token_ids)
+        choices = token_ids if is_nested else [token_ids]
+        if all(_is_id(one) for choice in choices for one in choice):
+            return choices
+    raise InvalidRequestError(
+        "resume.token_ids must be a list of token ids, or a list of those for every choice, "
+        f"got {json.dumps(token_ids):.80}",
+        param="resume.token_ids",
+    )
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class ChatFields(BaseModel):

@@ -21,7 +21,7 @@ from deployments.config.service import SpecMetrics
 from deployments.ingress.answer import ReadAnswer
 from deployments.ingress.generation_request import Generation
 from deployments.ingress.output import OutputChunk
-from deployments.observability.metrics.ingress_times import Timer
+from deployments.observability.metrics.request_times import Timer
 from deployments.text.answers.reading import Found
 from specdec_core.request import RequestStats
 

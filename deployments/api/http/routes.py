@@ -14,8 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from deployments.api.http import event_stream as response_writer
-from deployments.api.http.chat_fields import ChatFields
-from deployments.api.http.completion_prompts import checked_prompts
+from deployments.api.http.chat_fields import ChatFields, checked_prompts
 from deployments.api.http.errors import error_response, log_unexpected
 from deployments.api.http.event_stream import EventStream
 from deployments.api.http.logprob_json import Echo

@@ -11,16 +11,14 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, model_validator
 from pydantic_core import from_json
 
-from deployments.api.http.chat_fields import ChatFields
+from deployments.api.http.chat_fields import ChatFields, checked_resume_ids
 from deployments.api.http.known_fields import NAMES, check_neutral
-from deployments.api.http.resume_ids import checked_resume_ids
-from deployments.api.http.unknown_fields import UnknownFields
+from deployments.api.http.unknown_fields import UnknownFields, unknown_names
 from deployments.errors import WrongTypeError
 from deployments.ingress.answer import AnswerOptions
 from deployments.ingress.generation_request import GenerationRequest, Resume
 from deployments.ingress.output import OutputOptions
 from deployments.text.answers.asking import CallsAsked
-from deployments.text.known_names import unknown_names
 from deployments.text.sampling_fields import SamplingFields
 from deployments.text.structured_output import (
     choice,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from deployments.observability.metrics.families.requests import FAILED, FINISHED, REJECTED
-from deployments.observability.metrics.rates import Growth, between, so_far
-from deployments.observability.metrics.status_totals import of_cells
+from deployments.observability.metrics.rates import Growth, between, of_cells, so_far
 from specdec.v1 import generation_pb2 as pb
 
 

@@ -11,12 +11,13 @@ from rich.text import Text
 from deployments.cli.top import counts
 from deployments.cli.top.counts import Poll, Share, share, totals
 from deployments.names import Part
-from deployments.observability.metrics.rates import Growth, by_source
-from deployments.observability.metrics.status_totals import (
+from deployments.observability.metrics.rates import (
     ACCEPTED,
     BUSY_S,
     GROUP_SIZES,
     ROWS,
+    Growth,
+    by_source,
     of_replicas,
 )
 from specdec.v1 import generation_pb2 as pb

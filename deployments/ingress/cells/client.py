@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol, TypeAlias
 
-from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.observability.metrics.request_times import IngressTimes
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.request import Request, TokenEvent

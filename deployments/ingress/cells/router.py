@@ -22,7 +22,7 @@ from deployments.errors import ClientLimitError, PoolUnavailableError, ReleasedE
 from deployments.ingress.cells.client import OnAccepted
 from deployments.ingress.cells.merging import merged_state, merged_status
 from deployments.observability.json_logs import about
-from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.observability.metrics.request_times import IngressTimes
 from deployments.wire.cell_ids import less_loaded, new_id_of, order_of
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import generation_pb2 as public_pb

@@ -6,21 +6,45 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
-from deployments.observability import process as closing
+from ray.util import metrics
+
 from deployments.observability.exporters import Signal, exporter_kinds
 from deployments.observability.metrics.export_otlp import OtlpMetrics, interval_s
-from deployments.observability.metrics.export_ray import PERIOD_S as RAY_PERIOD_S
-from deployments.observability.metrics.export_ray import RayPort
 from deployments.observability.metrics.log_line import PERIOD_S as LOG_PERIOD_S
 from deployments.observability.metrics.log_line import log_lines
-from deployments.observability.metrics.rates import between
-from deployments.observability.metrics.registry import APPLICATION, CELL, MODEL_NAME
-from deployments.observability.metrics.status_totals import of_cells
-from deployments.observability.process import ProcessName, resource_of
+from deployments.observability.metrics.rates import between, of_cells
+from deployments.observability.metrics.registry import APPLICATION, CELL, METRICS, MODEL_NAME
+from deployments.observability.process import ProcessName, close_in_time, resource_of
 from specdec.v1 import generation_pb2 as pb
+
+RAY_PERIOD_S = 5.0
+"""Seconds between exports. Ray forwards gauges every 10 s, and drops those that were not set again
+in 20 s."""
+_AT_ONCE = 32
+"""Number of samples set between two yields to the event loop. Setting one takes microseconds."""
+
+
+class RayPort:
+    """Series of one coordinator. All of them have `labels`."""
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self._labels = dict(labels)
+        self._gauges: dict[str, metrics.Gauge] = {}
+        for metric in METRICS:
+            for name, own in metric.sample_labels.items():
+                gauge = metrics.Gauge(name, metric.text, (*own, *self._labels))
+                self._gauges[name] = gauge.set_default_tags(self._labels)
+
+    async def tell(self, status: pb.PoolStatusResponse) -> None:
+        samples = (sample for metric in METRICS for sample in metric.samples(status))
+        for number, (name, labels, value) in enumerate(samples, 1):
+            self._gauges[name].set(float(value), labels)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+
 
 logger = logging.getLogger(__name__)
 
@@ -58,14 +82,14 @@ class MetricsExporting:
                 tasks.create_task(_every(every_s, self._read, _in_a_thread(otlp.tell)))
 
     async def close(self) -> None:
-        """Stop exporting and send the last totals to collectors, within `closing.CLOSE_S`
+        """Stop exporting and send the last totals to collectors, within `process.CLOSE_S`
         seconds."""
         if self._running is not None:
             self._running.cancel()
         collectors, self._collectors = self._collectors, []
         if collectors:
             last = self._last()
-            await asyncio.gather(*(closing.close(partial(_end, one, last)) for one in collectors))
+            await asyncio.gather(*(close_in_time(partial(_end, one, last)) for one in collectors))
 
     def _last(self) -> pb.PoolStatusResponse | None:
         """Return the last totals, or None if the scheduler has failed and cannot be read. The

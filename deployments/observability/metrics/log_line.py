@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from deployments.names import Part
 from deployments.observability.metrics.families.reading import kv_usage
-from deployments.observability.metrics.rates import Growth
-from deployments.observability.metrics.status_totals import ACCEPTED
+from deployments.observability.metrics.rates import ACCEPTED, Growth
 from specdec.v1 import generation_pb2 as pb
 
 PERIOD_S = 10.0

@@ -1,9 +1,4 @@
-"""Growth of totals between two readings, and its rate, restarts included. Pure.
-
-A source counts totals, which begin at 0 in each of its lives. If its life differs or a total has
-fallen, all of its totals were added since the earlier reading. A source that is missing in the
-earlier reading is left out, because its totals may be old.
-"""
+"""Totals of a PoolStatus, and how fast they grow between two of them."""
 
 from __future__ import annotations
 
@@ -11,6 +6,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from specdec.v1 import generation_pb2 as pb
 
 Source = str | int
 Name = str | tuple[str, int]
@@ -93,3 +90,37 @@ def _sum(several: Iterable[Mapping[Name, float]]) -> Mapping[Name, float]:
     for counts in several:
         total.update(counts)
     return total
+
+
+GROUP_SIZES = "group_sizes"
+ACCEPTED = "accepted_per_position"
+BUSY_S, ROWS = "busy_s", "num_rows"
+
+
+def of_cells(status: pb.PoolStatusResponse, at_s: float) -> Reading:
+    """Return a reading with cells as sources. The life of a source is its coordinator's epoch."""
+    return Reading(at_s, {one.cell: Totals(_counts(one), one.epoch) for one in _cells(status)})
+
+
+def of_replicas(status: pb.PoolStatusResponse, at_s: float) -> Reading:
+    """Return a reading with replica IDs as sources. The coordinator counts for a replica from its
+    registration on."""
+    lives = {one.cell: one.epoch for one in _cells(status)}
+    return Reading(
+        at_s,
+        {
+            one.replica_id: Totals({BUSY_S: one.busy_s, ROWS: one.num_rows}, lives.get(one.cell))
+            for one in status.replicas
+        },
+    )
+
+
+def _cells(status: pb.PoolStatusResponse) -> Iterable[pb.PoolStatusResponse]:
+    return status.cells or [status]
+
+
+def _counts(one: pb.PoolStatusResponse) -> Mapping[Name, float]:
+    counts: dict[Name, float] = {name: count for name, count in one.counters.items()}
+    for name in (GROUP_SIZES, ACCEPTED):
+        counts |= {(name, place): count for place, count in enumerate(getattr(one, name))}
+    return counts

@@ -13,7 +13,7 @@ PAGE_LABELS = (MODEL_NAME, CELL)
 RAY_LABELS = (MODEL_NAME, APPLICATION, CELL)
 """Labels of every series of ours on Ray's port, in addition to Ray's own."""
 RAY_PREFIX = "ray_"
-"""Prefix of names on Ray's port. Ray adds no suffix to gauges; see metrics/export_ray.py."""
+"""Prefix of names on Ray's port. Ray adds no suffix to gauges; see exporting.py."""
 
 _SAMPLE_LABELS: dict[str, tuple[str, ...]] = {
     name: labels for metric in METRICS for name, labels in metric.sample_labels.items()

@@ -1,9 +1,10 @@
-"""Observations that an ingress makes of a request, once, when the request ends."""
+"""Times of answers at an ingress: latencies of requests, seconds of its event loop by stage."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from deployments.observability.metrics.families.requests import (
@@ -14,7 +15,8 @@ from deployments.observability.metrics.families.requests import (
     REPLAY_DIVERGENCES,
 )
 from deployments.observability.metrics.histogram import Histogram
-from deployments.observability.tracing.span_protocols import TracedAnswer
+from deployments.observability.tracing.request_span import TracedAnswer
+from specdec.v1 import coordination_pb2
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 
@@ -131,3 +133,49 @@ class RequestWatch:
                 "gen_ai_server_time_per_output_token_seconds",
             ):
                 yield Observation(name, decode_s / (num_tokens - 1))
+
+
+class Timer:
+    """`with timer:` adds the time of its body to `seconds`. The body never awaits."""
+
+    __slots__ = ("seconds", "started_s")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.started_s = 0.0
+
+    def __enter__(self) -> None:
+        self.started_s = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds += time.perf_counter() - self.started_s
+
+
+@dataclass(eq=False, slots=True)
+class IngressTimes:
+    """Times of all answers together. An ingress counts from its last report to the coordinator."""
+
+    num_pieces: int = 0
+    detokenise: Timer = field(default_factory=Timer)
+    """Time to convert token IDs to text, stop strings included."""
+    respond: Timer = field(default_factory=Timer)
+    """Time to convert pieces to JSON or messages."""
+    requests: RequestHistograms = field(default_factory=RequestHistograms)
+    """Durations of whole requests."""
+
+    def add(self, message: coordination_pb2.IngressTimes) -> None:
+        self.num_pieces += message.num_pieces
+        self.detokenise.seconds += message.detokenise_s
+        self.respond.seconds += message.respond_s
+        self.requests.add(message.requests)
+
+    def take(self) -> coordination_pb2.IngressTimes:
+        """Return the times as a message and reset them to zero."""
+        message = coordination_pb2.IngressTimes(
+            num_pieces=self.num_pieces,
+            detokenise_s=self.detokenise.seconds,
+            respond_s=self.respond.seconds,
+            requests=self.requests.take(),
+        )
+        self.num_pieces, self.detokenise.seconds, self.respond.seconds = 0, 0.0, 0.0
+        return message

@@ -1,4 +1,4 @@
-"""Pass a span's context between the processes of a service, in W3C format."""
+"""Trace context in messages between our own processes."""
 
 from __future__ import annotations
 

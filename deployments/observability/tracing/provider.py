@@ -6,14 +6,18 @@ proxies and its routing if it is configured to.
 
 from __future__ import annotations
 
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Tracer
 
-from deployments.observability import process as closing
 from deployments.observability.exporters import Signal, check_exporters, exporter_kinds
-from deployments.observability.process import SERVICE, ProcessName, resource_of
+from deployments.observability.process import SERVICE, ProcessName, close_in_time, resource_of
 from deployments.version import package_version
+
+
+def span_processors() -> list[SpanProcessor]:
+    """Return one span processor for every exporter that the OTEL_* variables name."""
+    return [BatchSpanProcessor(kind()) for kind in exporter_kinds(Signal.TRACES)]
 
 
 class Tracing:
@@ -26,9 +30,9 @@ class Tracing:
         self._provider = provider
 
     async def close(self) -> None:
-        """Send the remaining spans, within `closing.CLOSE_S` seconds."""
+        """Send the remaining spans, within `process.CLOSE_S` seconds."""
         if self._provider is not None:
-            await closing.close(self._provider.shutdown)
+            await close_in_time(self._provider.shutdown)
 
 
 def begin_tracing(process: ProcessName) -> Tracing:

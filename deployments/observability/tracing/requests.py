@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import TypeVar
 
@@ -14,8 +15,8 @@ from opentelemetry.util.types import AttributeValue
 
 from deployments.observability.scope import RequestScope, begin_scope, current_scope
 from deployments.observability.tracing import names
-from deployments.observability.tracing.request_span import RequestSpan
-from deployments.observability.tracing.span_protocols import TracedAnswer, TracedRequest
+from deployments.observability.tracing.request_span import RequestSpan, TracedAnswer, TracedRequest
+from specdec.v1 import generation_pb2 as pb
 
 T = TypeVar("T", bound=TracedAnswer)
 
@@ -118,3 +119,23 @@ def _parent_in(carrier: Mapping[str, str]) -> Context:
     if get_current_span().get_span_context().is_valid:
         return get_current()
     return propagate.extract(carrier, Context())
+
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["GenerationService"].full_name
+
+
+def traced_call(
+    spans: RequestSpans,
+    method: str,
+    message: pb.GenerateRequest,
+    metadata: Iterable[tuple[str, str]],
+) -> AbstractContextManager[None]:
+    """Return a context manager for the span of one gRPC call."""
+    is_chat = message.WhichOneof("input") == "chat"
+    attributes = {
+        names.RPC_SYSTEM: "grpc",
+        names.RPC_SERVICE: _SERVICE,
+        names.RPC_METHOD: method,
+    }
+    carrier = {key.lower(): value for key, value in metadata}
+    return spans.of(Operation.CHAT if is_chat else Operation.TEXT, carrier, attributes)

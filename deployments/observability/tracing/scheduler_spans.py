@@ -17,7 +17,7 @@ from deployments.observability.metrics.round_stages import LeaseStages
 from deployments.observability.request_observer import LiveRequest, RequestEnd, RequestObserver
 from deployments.observability.tracing import names
 from deployments.observability.tracing.carried import context_from_pb, context_to_pb
-from deployments.observability.tracing.request_attributes import speculation_attributes
+from deployments.observability.tracing.request_span import speculation_attributes
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
 from specdec_core.request import FinishReason, TokenEvent

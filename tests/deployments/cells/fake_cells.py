@@ -11,7 +11,7 @@ from typing import Any
 from deployments.errors import PoolUnavailableError, ReleasedError
 from deployments.ingress.cells.client import OnAccepted
 from deployments.ingress.cells.router import CellRouter
-from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.observability.metrics.request_times import IngressTimes
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.request import FinishReason, Request, TokenEvent

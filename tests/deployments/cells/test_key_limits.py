@@ -15,7 +15,7 @@ from deployments.config.client_limits import ClientLimits
 from deployments.coordinator.quotas import ClientQuotas
 from deployments.errors import ClientLimitError
 from deployments.ingress.cells.router import CellRouter
-from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.observability.metrics.request_times import IngressTimes
 from deployments.wire.cell_ids import new_id_of, order_of, share_of
 from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.request import Request

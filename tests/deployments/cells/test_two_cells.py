@@ -12,7 +12,7 @@ import pytest
 
 from deployments.errors import PoolUnavailableError
 from deployments.ingress.cells.router import CellRouter
-from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.observability.metrics.request_times import IngressTimes
 from deployments.wire.cell_ids import new_id_of
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError

@@ -19,7 +19,7 @@ from deployments.ingress.client_resume import check_fingerprint
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.generation_request import Generation, GenerationRequest, Resume
 from deployments.ingress.output import OutputChunk
-from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.observability.metrics.request_times import IngressTimes
 from deployments.text.answers.asking import CallsAsked
 from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.config import SpeculationConfig

@@ -13,7 +13,7 @@ import pytest
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.generation_request import GenerationRequest
 from deployments.ingress.scheduler_client import SchedulerClient
-from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.observability.metrics.request_times import IngressTimes
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import SpeculationConfig
 from specdec_core.request import FinishReason, Request, TokenEvent

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from deployments.observability.metrics.log_line import log_lines
-from deployments.observability.metrics.rates import between
-from deployments.observability.metrics.status_totals import of_cells
+from deployments.observability.metrics.rates import between, of_cells
 from specdec.v1 import generation_pb2 as pb
 from tests.deployments.metrics.status import full_status
 

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from deployments.names import MetricsCompat
-from deployments.observability.metrics import export_ray as ray_port
+from deployments.observability.metrics import exporting as ray_port
 from deployments.observability.metrics.export_prometheus import metrics_page
 from deployments.observability.metrics.metric import Kind
 from deployments.observability.metrics.registry import METRICS, PAGE_LABELS, RAY_LABELS, ray_labels

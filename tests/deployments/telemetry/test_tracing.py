@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from deployments.names import Part
 from deployments.observability import process as closing
 from deployments.observability.process import ProcessName
+from deployments.observability.tracing import provider as serve_spans
 from deployments.observability.tracing import provider as tracing
-from deployments.observability.tracing import serve_spans
 from deployments.observability.tracing.provider import Tracing, begin_tracing
 
 TARGET = ProcessName(role=Part.TARGET, id="target-x", cell=1)

@@ -7,18 +7,16 @@ import random
 import pytest
 
 from deployments.observability.metrics.rates import (
+    ACCEPTED,
+    GROUP_SIZES,
     Growth,
     Reading,
     Totals,
     between,
     by_source,
-    so_far,
-)
-from deployments.observability.metrics.status_totals import (
-    ACCEPTED,
-    GROUP_SIZES,
     of_cells,
     of_replicas,
+    so_far,
 )
 from specdec.v1 import generation_pb2 as pb
 
