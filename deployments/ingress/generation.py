@@ -201,11 +201,10 @@ class GenerationService:
         ask: GenerationRequest,
         params: SamplingParams | None = None,
     ) -> Generation:
-        """Check everything but the grammar. Raises InvalidRequestError and kin.
+        """Check everything but the model and the grammar. Raises InvalidRequestError and kin.
 
         `params` are those of another prompt of the same request, which were checked.
         """
-        self.check_model(ask.model)
         kept = last_ids(prompt_token_ids, ask.truncate_prompt_tokens)
         self._check_room(len(kept), ask)
         prompt = self.text.check_ids(kept, ask.prompt_field)

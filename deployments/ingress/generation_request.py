@@ -28,7 +28,6 @@ class Resume:
 class GenerationRequest:
     """A client's request, in either protocol. None: the client did not set the field."""
 
-    model: str | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """Input of `resolve_sampling`."""
     stop: Sequence[str] = ()

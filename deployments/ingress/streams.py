@@ -65,14 +65,14 @@ async def interleaved(
 
     The first error ends all streams, and so does leaving early.
     """
-    news: asyncio.Queue[tuple[int, Item] | Exception | None] = asyncio.Queue()
+    queue: asyncio.Queue[tuple[int, Item] | Exception | None] = asyncio.Queue()
     tasks = [
-        asyncio.create_task(_report(place, stream, news)) for place, stream in enumerate(streams)
+        asyncio.create_task(_report(index, stream, queue)) for index, stream in enumerate(streams)
     ]
     try:
         num_live = len(tasks)
         while num_live:
-            found = await news.get()
+            found = await queue.get()
             if found is None:
                 num_live -= 1
             elif isinstance(found, Exception):
@@ -86,15 +86,15 @@ async def interleaved(
 
 
 async def _report(
-    place: int,
+    index: int,
     stream: AsyncGenerator[Item],
-    news: asyncio.Queue[tuple[int, Item] | Exception | None],
+    queue: asyncio.Queue[tuple[int, Item] | Exception | None],
 ) -> None:
-    """Put the items of one stream into `news`. None marks the end of the stream."""
+    """Put the items of one stream into `queue`. None marks the end of the stream."""
     try:
         async with contextlib.aclosing(stream) as items:
             async for item in items:
-                news.put_nowait((place, item))
-        news.put_nowait(None)
+                queue.put_nowait((index, item))
+        queue.put_nowait(None)
     except Exception as error:
-        news.put_nowait(error)
+        queue.put_nowait(error)

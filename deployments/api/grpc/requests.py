@@ -20,7 +20,6 @@ def ask_of(message: pb.GenerateRequest) -> GenerationRequest:
     speculative = message.speculative
     num_draft_tokens, method = drafting_from_pb(speculative)
     return GenerationRequest(
-        model=message.model,
         sampling=_named(message.sampling),
         stop=tuple(message.stop),
         speculation_enabled=speculative.enabled if speculative.HasField("enabled") else True,

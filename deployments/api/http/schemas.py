@@ -145,7 +145,6 @@ class CommonBody(_Body, SamplingFields):
         speculative = self.speculative or SpeculativeOptions()
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return GenerationRequest(
-            model=self.model,
             sampling=self.named_sampling
             | {
                 "max_tokens": max_tokens,
