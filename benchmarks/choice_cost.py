@@ -31,7 +31,7 @@ from deployments.demo.models import resolve_model
 from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.config import Numerics
 from specdec_core.loading.loader import DType, LoadConfig, load_model
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.sampling import cpu as native_choice
 from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SamplingParams
@@ -125,7 +125,7 @@ class _Bench:
     def _cache(self, model: ModelRunner) -> list[int]:
         slots = [model.allocate() for _ in self._ids]
         for slot, ids in zip(slots, self._ids, strict=True):
-            model.score([Feed(slot, ids[: -self._k - 1], 0)])
+            score(model, [(slot, ids[: -self._k - 1], 0)])
         return slots
 
     def run_round(self, params: SamplingParams) -> Cost:
@@ -183,7 +183,7 @@ def _decode(model: ModelRunner, prompt: tuple[int, ...], count: int) -> tuple[in
     rules = SamplingRules(SamplingParams(temperature=0.8, max_tokens=count), len(prompt))
     slot, ids = model.allocate(), prompt
     for _ in range(count):
-        logits = model.score([Feed(slot, ids[model.cached_len(slot) :], 1)])
+        logits = score(model, [(slot, ids[model.cached_len(slot) :], 1)])
         ids = (*ids, *choose(logits, [SampleRow(rules, len(ids))], model.vocab_size))
     model.free(slot)
     return ids

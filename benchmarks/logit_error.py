@@ -25,7 +25,7 @@ from deployments.demo.models import resolve_model
 from deployments.text.tokenizer import load_text_model
 from specdec_core.config import Numerics
 from specdec_core.loading.loader import DType, LoadConfig, load_model
-from specdec_core.model import Feed
+from specdec_core.model import score
 
 
 def main(
@@ -46,7 +46,7 @@ def main(
         ids = list(encode_line(text, line, is_raw=False))[:max_len]
         right = _logits(references[torch.float32], ids)
         slot = exact.allocate()
-        ours = exact.score([Feed(slot, ids, len(ids))]).float()
+        ours = score(exact, [(slot, ids, len(ids))]).float()
         exact.free(slot)
         errors["exact"].append(_rms(ours - right))
         errors["transformers"].append(_rms(_logits(references[torch.bfloat16], ids) - right))

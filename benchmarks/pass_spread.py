@@ -32,7 +32,7 @@ from deployments.demo.models import resolve_model
 from specdec_core.config import SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.loading.loader import DType, LoadConfig, load_model
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.model_runner import ModelRunner
@@ -107,7 +107,7 @@ def _scatter(target: ModelRunner) -> None:
             target.allocate(): tuple(rng.randrange(1000) for _ in range(size))
             for _ in range(min(num_free, max(_ROWS)))
         }
-        target.score([Feed(slot, tokens, 0) for slot, tokens in ids.items()])
+        score(target, [(slot, tokens, 0) for slot, tokens in ids.items()])
         for slot, tokens in ids.items():
             cache.publish(slot, array("i", tokens), "")
         slots += ids

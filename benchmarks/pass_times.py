@@ -25,7 +25,7 @@ from benchmarks.synthetic_models import ModelOptions, load_draft, load_target
 from deployments.demo.models import resolve_model
 from specdec_core.config import ModelImpl, Numerics
 from specdec_core.loading.loader import DType, LoadConfig, load_model
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.worker.model_runner import ModelRunner
 
 Shape = tuple[int, int]
@@ -169,9 +169,9 @@ def median_pass_s(
     seconds: list[list[float]] = [[] for _ in models]
     for turn in range(repeats + _NUM_WARM_UPS):
         for model, used, measured in zip(models, slots, seconds, strict=True):
-            feeds = [Feed(slot, range(10, 11 + k), k + 1) for slot in used]
+            feeds = [(slot, range(10, 11 + k), k + 1) for slot in used]
             started = clock()
-            model.score(feeds)
+            score(model, feeds)
             if turn >= _NUM_WARM_UPS:
                 measured.append(clock() - started)
             for slot, length in zip(used, lengths, strict=True):
@@ -184,7 +184,7 @@ def median_pass_s(
 
 def _cached_slot(model: ModelRunner, length: int) -> int:
     slot = model.allocate()
-    model.score([Feed(slot, range(100, 100 + length), 0)])
+    score(model, [(slot, range(100, 100 + length), 0)])
     return slot
 
 

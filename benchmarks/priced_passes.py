@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from torch import Tensor
-
 from benchmarks.paper.token_model import NoPasses
 from deployments.simulation.step_costs import StepTable
 from specdec_core.loading.profiler import time_steps
 from specdec_core.messages import Role
-from specdec_core.model import Feed
+from specdec_core.model import ForwardInput, ForwardOutput
 
 
 class PassSize(NamedTuple):
@@ -131,13 +129,13 @@ class PricedPasses(NoPasses):
         self._bill = bill
         self.step_times = time_steps(self, Role.TARGET, clock=bill.perf_counter)
 
-    def score(self, feeds: Sequence[Feed]) -> Tensor:
+    def forward(self, batch: ForwardInput) -> ForwardOutput:
         # A round has logits at every token; of a prompt's chunk the last token has some, if any.
-        decoding = [feed for feed in feeds if feed.num_logits == len(feed.tokens)]
-        self._bill.add(self._size(feeds), self._size(decoding))
-        return super().score(feeds)
+        decoding = ForwardInput.of(row for row in batch.rows() if row[2] == len(row[1]))
+        self._bill.add(self._size(batch), self._size(decoding))
+        return super().forward(batch)
 
-    def _size(self, feeds: Sequence[Feed]) -> PassSize:
-        num_rows = sum(len(feed.tokens) for feed in feeds)
-        num_read = sum(len(feed.tokens) * self.cached_len(feed.slot) for feed in feeds)
-        return PassSize(len(feeds), num_rows, num_read)
+    def _size(self, batch: ForwardInput) -> PassSize:
+        rows = zip(batch.slots, batch.token_counts, strict=True)
+        num_read = sum(count * self.cached_len(slot) for slot, count in rows)
+        return PassSize(len(batch.slots), len(batch.token_ids), num_read)

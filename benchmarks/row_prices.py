@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from specdec_core.choice_rules import SamplingRules
-from specdec_core.model import CachedModel, Feed
+from specdec_core.model import CachedModel, score
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.round import RoundInput, score_and_verify
 
@@ -68,7 +68,7 @@ def prices(
 def _cached_slot(model: CachedModel, cached: int, seed: int) -> int:
     draw = random.Random(seed)
     slot = model.allocate()
-    model.score([Feed(slot, [draw.randrange(model.vocab_size) for _ in range(cached)], 0)])
+    score(model, [(slot, [draw.randrange(model.vocab_size) for _ in range(cached)], 0)])
     return slot
 
 

@@ -7,7 +7,8 @@ long feeds, devices and kernels. Draft and target are used through the same meth
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -18,14 +19,55 @@ from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.step_times import StepTime
 
+Row = tuple[int, Sequence[int], int]
+"""Slot, token IDs to feed to it, and number of the last of them whose logits are wanted."""
 
-class Feed(NamedTuple):
-    """Tokens to feed after the cached tokens of `slot`."""
 
-    slot: int
-    tokens: Sequence[int]
-    num_logits: int
-    """Logits are returned for the last `num_logits` fed tokens; 0 <= num_logits <= len(tokens)."""
+class ForwardInput(NamedTuple):
+    """Tokens to feed to slots in one call: a column for each fact, an entry for each row.
+
+    Plain integers, so the same input can be sent to every rank of a replica. A slot is in one row,
+    and its tokens follow the tokens that it caches.
+    """
+
+    slots: Sequence[int]
+    token_counts: Sequence[int]
+    """Number of tokens that each row feeds."""
+    num_logits: Sequence[int]
+    """Logits are returned for the last num_logits[i] tokens of a row, 0 to token_counts[i]."""
+    token_ids: Sequence[int]
+    """Token IDs of all rows, one row after another."""
+    taps: tuple[int, ...] = ()
+    """Layers, counted from 0, whose input is returned too."""
+    starts: Sequence[int] = ()
+    """Place of each row's first token in its sequence. The model fills it in from its cache."""
+
+    @classmethod
+    def of(
+        cls, rows: Iterable[Row], taps: tuple[int, ...] = (), starts: Sequence[int] = ()
+    ) -> ForwardInput:
+        """Return the columns of `rows`."""
+        slots, tokens, num_logits = list(zip(*rows, strict=True)) or ((),) * 3
+        return cls(slots, list(map(len, tokens)), num_logits, list(chain(*tokens)), taps, starts)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows again."""
+        end = 0
+        columns = self.slots, self.token_counts, self.num_logits
+        for slot, count, num_logits in zip(*columns, strict=True):
+            start, end = end, end + count
+            yield slot, self.token_ids[start:end], num_logits
+
+
+class ForwardOutput(NamedTuple):
+    """Results of a call, on the model's device."""
+
+    logits: Tensor
+    """[sum of num_logits, V >= vocab_size] next-token logits, rows in the order of the input, in
+    the model's own number type. Callers that compute with them widen them to float32."""
+    features: tuple[Tensor, ...] = ()
+    """Input of each layer that the taps name, [number of token IDs, hidden size], in the order of
+    the input."""
 
 
 class ScoringModel(Protocol):
@@ -46,26 +88,18 @@ class ScoringModel(Protocol):
         """
         ...
 
-    def score(self, feeds: Sequence[Feed]) -> Tensor:
-        """Feed every slot its tokens in one pass; return next-token logits.
+    def forward(self, batch: ForwardInput) -> ForwardOutput:
+        """Feed every slot its tokens in one pass; return next-token logits and tapped features.
 
-        Shape [sum of num_logits, V >= vocab_size], rows in the order of `feeds`, in the model's own
-        number type. Callers that compute with them widen them to float32. Each slot caches its fed
-        tokens afterwards. Raises OutOfBlocksError before anything changed when the tokens do not
-        fit.
+        Each slot caches its fed tokens afterwards. Raises OutOfBlocksError before anything changed
+        when the tokens do not fit, and ModelNotSupportedError for taps that the model cannot
+        return.
         """
         ...
 
 
-class DraftRow(NamedTuple):
-    """A sequence that a draft continues by parameters alone; no rule depends on its IDs."""
-
-    slot: int
-    new_ids: Sequence[int]
-    """Committed tokens after the cached tokens of `slot`, at least one."""
-    num_choices: int
-    """Maximum tokens to draft, at least 1."""
-    params: SamplingParams
+DraftChoice = tuple[int, SamplingParams]
+"""Maximum tokens to draft for a row, at least 1, and the parameters that choose them."""
 
 
 @runtime_checkable
@@ -76,16 +110,22 @@ class DraftsInOneGo(Protocol):
     def drafts_in_one_go(self) -> bool: ...
 
     def draft(
-        self, rows: Sequence[DraftRow], min_confidence: float
+        self, batch: ForwardInput, choices: Sequence[DraftChoice], min_confidence: float
     ) -> list[tuple[int, ...]] | None:
-        """Return the proposals of token-by-token drafting, or None if they need token-by-token
-        drafting.
+        """Feed each row its committed tokens, at least one, then draft by the row's `choices`. No
+        rule of a row may depend on its IDs.
 
-        A proposal ends before a token less probable than `min_confidence`. Afterwards a slot caches
-        its row's tokens and the proposal, except the last of num_choices. Raises OutOfBlocksError
-        before anything changed.
+        Return the proposals of token-by-token drafting, or None if they need token-by-token
+        drafting. A proposal ends before a token less probable than `min_confidence`. Afterwards a
+        slot caches its row's tokens and the proposal, without the last token of a proposal of the
+        maximum length. Raises OutOfBlocksError before anything changed.
         """
         ...
+
+
+def score(model: ScoringModel, rows: Iterable[Row]) -> Tensor:
+    """Feed `rows` to the model in one call; return their logits."""
+    return model.forward(ForwardInput.of(rows)).logits
 
 
 class PrefixCache(Protocol):

@@ -17,7 +17,7 @@ from specdec_core.errors import OutOfBlocksError
 from specdec_core.kv_cache.paged import KVShape
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import EMPTY_HASH, extend_hash
-from specdec_core.model import Feed, PrefixCache
+from specdec_core.model import ForwardInput, ForwardOutput, PrefixCache
 from specdec_core.step_times import StepTime
 
 LogitsOf = Callable[[Sequence[int]], Tensor]
@@ -88,28 +88,28 @@ class TokenListModel:
     def rollback(self, slot: int, length: int) -> None:
         del self._slots[slot][length:]
 
-    def score(self, feeds: Sequence[Feed]) -> Tensor:
-        assert len({feed.slot for feed in feeds}) == len(feeds), "a slot is fed once per pass"
-        needed = sum(self._new_blocks(feed) for feed in feeds)
+    def forward(self, batch: ForwardInput) -> ForwardOutput:
+        assert len(set(batch.slots)) == len(batch.slots), "a slot is fed once per pass"
+        counts = zip(batch.slots, batch.token_counts, strict=True)
+        needed = sum(self._new_blocks(slot, count) for slot, count in counts)
         if needed > self.num_free_blocks:
             raise OutOfBlocksError(f"{needed} blocks needed, {self.num_free_blocks} free")
         self.num_passes += 1
-        self.num_fed += sum(len(feed.tokens) for feed in feeds)
-        rows = [row for feed in feeds for row in self._feed(feed)]
-        return torch.stack(rows) if rows else torch.empty(0, self.vocab_size)
+        self.num_fed += len(batch.token_ids)
+        logits = [logits for row in batch.rows() for logits in self._feed(*row)]
+        return ForwardOutput(torch.stack(logits) if logits else torch.empty(0, self.vocab_size))
 
-    def _feed(self, feed: Feed) -> list[Tensor]:
-        ids = self._slots[feed.slot]
-        assert 0 <= feed.num_logits <= len(feed.tokens)
-        ids.extend(feed.tokens)
+    def _feed(self, slot: int, tokens: Sequence[int], num_logits: int) -> list[Tensor]:
+        ids = self._slots[slot]
+        assert 0 <= num_logits <= len(tokens)
+        ids.extend(tokens)
         assert len(ids) <= self.max_model_len
-        first = len(ids) - feed.num_logits + 1
+        first = len(ids) - num_logits + 1
         return [self.logits(ids[:end]) for end in range(first, len(ids) + 1)]
 
-    def _new_blocks(self, feed: Feed) -> int:
-        length = self.cached_len(feed.slot)
-        blocks_for = self.kv_cache_spec.blocks_for
-        return blocks_for(length + len(feed.tokens)) - blocks_for(length)
+    def _new_blocks(self, slot: int, count: int) -> int:
+        length, blocks_for = self.cached_len(slot), self.kv_cache_spec.blocks_for
+        return blocks_for(length + count) - blocks_for(length)
 
     def padded(self) -> PaddedTokenList:
         self.over_padding = PaddedTokenList(self)
@@ -138,33 +138,34 @@ class PaddedTokenList:
     def new_batch(self, content_lens: Sequence[int]) -> PaddedKV:
         return self._make_kv(_TOKEN_SHAPE, content_lens)
 
-    def score(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Tensor:
+    def forward(self, kv: PaddedKV, batch: ForwardInput) -> ForwardOutput:
         self.batches.add(kv)
         self._model.num_passes += 1
-        self._model.num_fed += sum(len(feed.tokens) for feed in feeds)
-        kv.extend({feed.slot: len(feed.tokens) for feed in feeds})
-        for feed in feeds:
-            assert 0 <= feed.num_logits <= len(feed.tokens)
-            self._write(kv, feed)
-        rows = [row for feed in feeds for row in self._logits(kv, feed)]
-        return torch.stack(rows) if rows else torch.empty(0, self.vocab_size)
+        self._model.num_fed += len(batch.token_ids)
+        kv.extend(dict(zip(batch.slots, batch.token_counts, strict=True)))
+        for row, tokens, num_logits in batch.rows():
+            assert 0 <= num_logits <= len(tokens)
+            self._write(kv, row, tokens)
+        wanted = zip(batch.slots, batch.num_logits, strict=True)
+        logits = [logits for row, count in wanted for logits in self._logits(kv, row, count)]
+        return ForwardOutput(torch.stack(logits) if logits else torch.empty(0, self.vocab_size))
 
-    def _write(self, kv: PaddedKV, feed: Feed) -> None:
-        end = kv.ends[feed.slot]
-        columns = slice(end - len(feed.tokens), end)
+    def _write(self, kv: PaddedKV, row: int, tokens: Sequence[int]) -> None:
+        end = kv.ends[row]
+        columns = slice(end - len(tokens), end)
         ids_BS, positions_BS = self._rectangle(kv)
-        ids_BS[feed.slot, columns] = torch.tensor(feed.tokens, dtype=torch.long)
-        positions_BS[feed.slot, columns] = kv.places(kv.num_columns)[feed.slot, columns]
+        ids_BS[row, columns] = torch.tensor(tokens, dtype=torch.long)
+        positions_BS[row, columns] = kv.places(kv.num_columns)[row, columns]
 
-    def _logits(self, kv: PaddedKV, feed: Feed) -> list[Tensor]:
+    def _logits(self, kv: PaddedKV, row: int, num_logits: int) -> list[Tensor]:
         ids_BS, positions_BS = self._rectangle(kv)
-        places_S = kv.places(kv.num_columns)[feed.slot]
-        end = kv.ends[feed.slot]
+        places_S = kv.places(kv.num_columns)[row]
+        end = kv.ends[row]
         rows = []
-        for last in range(end - feed.num_logits, end):
+        for last in range(end - num_logits, end):
             is_seen_S = (places_S >= 0) & (places_S <= places_S[last])
-            ids = ids_BS[feed.slot, is_seen_S].tolist()
-            positions = positions_BS[feed.slot, is_seen_S].tolist()
+            ids = ids_BS[row, is_seen_S].tolist()
+            positions = positions_BS[row, is_seen_S].tolist()
             is_contiguous = positions == list(range(len(ids)))
             rows.append(self._model.logits(ids if is_contiguous else [*ids, *positions]))
         return rows

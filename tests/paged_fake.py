@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.kv_cache.paged import KVShape, PagedKV
-from specdec_core.model import Feed
+from specdec_core.model import ForwardInput, ForwardOutput
 from tests.fakes import TokenListModel
 
 _SHAPE = KVShape(
@@ -71,19 +71,20 @@ class PagedTokenModel(TokenListModel):
     def rollback(self, slot: int, length: int) -> None:
         self.kv.rollback(slot, length)
 
-    def score(self, feeds: Sequence[Feed]) -> Tensor:
-        starts = [self.kv.cached_len(feed.slot) for feed in feeds]
-        self.kv.extend({feed.slot: len(feed.tokens) for feed in feeds})
+    def forward(self, batch: ForwardInput) -> ForwardOutput:
+        starts = [self.kv.cached_len(slot) for slot in batch.slots]
+        self.kv.extend(dict(zip(batch.slots, batch.token_counts, strict=True)))
         self.num_passes += 1
-        self.num_fed += sum(len(feed.tokens) for feed in feeds)
-        for feed, start in zip(feeds, starts, strict=True):
-            self._write(feed, start)
+        self.num_fed += len(batch.token_ids)
+        for (slot, tokens, _), start in zip(batch.rows(), starts, strict=True):
+            self._write(slot, tokens, start)
         if self.fails:
-            for feed, start in zip(feeds, starts, strict=True):
-                self.kv.rollback(feed.slot, start)
+            for slot, start in zip(batch.slots, starts, strict=True):
+                self.kv.rollback(slot, start)
             raise RuntimeError("the pass failed")
-        rows = [row for feed in feeds for row in self._rows(feed)]
-        return torch.stack(rows) if rows else torch.empty(0, self.vocab_size)
+        wanted = zip(batch.slots, batch.num_logits, strict=True)
+        logits = [logits for row in wanted for logits in self._logits(*row)]
+        return ForwardOutput(torch.stack(logits) if logits else torch.empty(0, self.vocab_size))
 
     def cached_ids(self, slot: int) -> list[int]:
         """What the slot's blocks say; its positions must count up from 0."""
@@ -93,15 +94,15 @@ class PagedTokenModel(TokenListModel):
         ids: list[int] = keys[places].flatten().tolist()
         return ids
 
-    def _write(self, feed: Feed, start: int) -> None:
+    def _write(self, slot: int, tokens: Sequence[int], start: int) -> None:
         keys, values = self.kv.pools(0)
-        for index, token in enumerate(feed.tokens, start):
-            place = self._places(feed.slot)[index]
+        for index, token in enumerate(tokens, start):
+            place = self._places(slot)[index]
             keys[place], values[place] = token, index
 
-    def _rows(self, feed: Feed) -> list[Tensor]:
-        ids = self.cached_ids(feed.slot)
-        first = len(ids) - feed.num_logits + 1
+    def _logits(self, slot: int, num_logits: int) -> list[Tensor]:
+        ids = self.cached_ids(slot)
+        first = len(ids) - num_logits + 1
         return [self.logits(ids[:end]) for end in range(first, len(ids) + 1)]
 
     def _places(self, slot: int) -> list[int]:

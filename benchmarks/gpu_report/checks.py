@@ -16,7 +16,7 @@ from specdec_core.choice_rules import SamplingRules
 from specdec_core.kv_cache.paged import BLOCK_SIZE
 from specdec_core.layers.attention import select as attention_probe
 from specdec_core.loading.self_check import make_exact
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.model_runner import kv_shape
 from specdec_core.worker.round import RoundInput, propose
@@ -88,8 +88,8 @@ def _recorded_passes(network: Network) -> str:
     change, scale = 0.0, 0.0
     slots = [{model.allocate() for model in models}.pop() for _ in range(_ROWS)]
     for counts in ((_PROMPT, 3, 17, 1, 60), *((1,) * 5, (5,) * 5, (1, 4, 2, 5, 3)) * 2):
-        feeds = [Feed(s, range(2, 2 + n), n) for s, n in zip(slots, counts, strict=True)]
-        recorded, eager = (model.score(feeds).float() for model in models)
+        feeds = [(s, range(2, 2 + n), n) for s, n in zip(slots, counts, strict=True)]
+        recorded, eager = (score(model, feeds).float() for model in models)
         change = max(change, float((recorded - eager).abs().max()))
         scale = max(scale, float(eager.abs().max()))
     fixed = models[0]._fixed
@@ -106,7 +106,7 @@ def _draft_in_one_go(network: Network) -> str:
     model = cached(network, tokens=4096, max_len=_MAX_LEN)
     rules = SamplingRules(SamplingParams(temperature=0.0), prompt_len=_PROMPT)
     slots = [model.allocate() for _ in range(_ROWS)]
-    model.score([Feed(slot, range(1, 1 + _PROMPT), 0) for slot in slots])
+    score(model, [(slot, range(1, 1 + _PROMPT), 0) for slot in slots])
     proposals = propose(model, [RoundInput(slot, (7,), (), 4, rules) for slot in slots])
     if not model.drafts_in_one_go:
         raise RuntimeError("it drafts token by token")

@@ -19,7 +19,7 @@ from benchmarks.gpu_report.trace import Span, busy_us, gaps_us, shares, spans_of
 from specdec_core import SpecMethod
 from specdec_core.choice_rules import SamplingRules
 from specdec_core.engine import Engine
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.worker.model_runner import ModelRunner
 from specdec_core.worker.round import RoundInput, propose
 
@@ -38,8 +38,8 @@ def measure(settings: Settings, findings: Findings) -> None:
     view = _View(settings, findings)
     with filled(pair.target, rows, context) as slots:
         for name, count in (("decode", 1), ("verify", sizes.k + 1)):
-            feeds = [Feed(slot, range(3, 3 + count), count) for slot in slots]
-            view.passes(name, pair.target, slots, partial(pair.target.score, feeds))
+            feeds = [(slot, range(3, 3 + count), count) for slot in slots]
+            view.passes(name, pair.target, slots, partial(score, pair.target, feeds))
     with filled(pair.draft, rows, context) as slots:
         rules = SamplingRules(GREEDY, prompt_len=context)
         turns = [RoundInput(slot, (3,), (), sizes.k, rules) for slot in slots]

@@ -21,7 +21,7 @@ from benchmarks.gpu_report.results import Findings
 from benchmarks.gpu_report.settings import Settings, Sizes
 from benchmarks.gpu_report.timing import bytes_per_second, filled, median_s, roll_back
 from specdec_core.choice_rules import SampleRow, SamplingRules
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.model_runner import ModelRunner
@@ -106,8 +106,8 @@ def _runs(
     rules = SamplingRules(GREEDY, prompt_len=context)
     turns = [RoundInput(slot, (3,), (), k, rules) for slot in slots]
     return {
-        "decode": lambda: model.score([Feed(slot, (3,), 1) for slot in slots]),
-        "verify": lambda: model.score([Feed(slot, range(3, 4 + k), k + 1) for slot in slots]),
+        "decode": lambda: score(model, [(slot, (3,), 1) for slot in slots]),
+        "verify": lambda: score(model, [(slot, range(3, 4 + k), k + 1) for slot in slots]),
         "draft": lambda: propose(model, turns),
     }
 

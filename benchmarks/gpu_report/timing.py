@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.worker.model_runner import ModelRunner
 
 _NUM_WARM_UPS = 3
@@ -59,7 +59,7 @@ def filled(model: ModelRunner, rows: int, context: int) -> Iterator[list[int]]:
     slots = [model.allocate() for _ in range(rows)]
     try:
         for slot in slots:
-            model.score([Feed(slot, [1] * context, 0)])
+            score(model, [(slot, [1] * context, 0)])
         yield slots
     finally:
         for slot in slots:

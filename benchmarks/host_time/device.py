@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.host_time.pass_times import PassTimes
-from specdec_core.layers.attention.paged import BlockAttention, BlockRows
+from specdec_core.kernels.ops import BlockRows
+from specdec_core.layers.attention.paged import BlockAttention
 from specdec_core.sampling import sampler as sampling
 from specdec_core.worker.cuda_graphs.recorder import Work
 

@@ -31,7 +31,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "plain loop": ("specdec_core.algorithms.autoregressive:Autoregressive.step",),
     "pass planning": (
-        "specdec_core.worker.model_runner:ModelRunner.score",
+        "specdec_core.worker.model_runner:ModelRunner.forward",
         "specdec_core.worker.cuda_graphs.draft_loop:DraftLoop.propose",
     ),
     "packing and buffers": (
@@ -45,7 +45,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "launch": ("benchmarks.host_time.device:ModelledDevice.launch",),
     WAITING: ("benchmarks.host_time.device:ModelledDevice.wait",),
     SCRIPT: (
-        "benchmarks.host_time.scripted:ScriptedModel.score",
+        "benchmarks.host_time.scripted:ScriptedModel.forward",
         "benchmarks.host_time.scripted:ScriptedModel.draft",
     ),
     "other": ("specdec_core.engine:Engine.step",),

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 
 from benchmarks.host_time.device import DeviceAttention, DeviceRecorder, ModelledDevice
 from benchmarks.host_time.pass_times import PassTimes
-from specdec_core.model import DraftRow, Feed
+from specdec_core.model import DraftChoice, ForwardInput, ForwardOutput
 from specdec_core.models.llama import fuse
 from specdec_core.worker.model_runner import ModelRunner
 
@@ -78,29 +78,29 @@ class ScriptedModel(ModelRunner):
         super().free(slot)
         self._numbers.pop(slot, None)
 
-    def score(self, feeds: Sequence[Feed]) -> Tensor:
+    def forward(self, batch: ForwardInput) -> ForwardOutput:
         """See CachedModel."""
-        for feed in feeds:
-            self._meet(feed.slot, feed.tokens)
-        logits = super().score(feeds)
+        self._meet(batch)
+        logits = super().forward(batch).logits
         chosen: list[int] = []
-        for feed in feeds:
-            chosen += self._following(feed.slot, feed.num_logits)
-        return _choosing(chosen, logits)
+        for slot, num_logits in zip(batch.slots, batch.num_logits, strict=True):
+            chosen += self._following(slot, num_logits)
+        return ForwardOutput(_choosing(chosen, logits))
 
     def draft(
-        self, rows: Sequence[DraftRow], min_confidence: float
+        self, batch: ForwardInput, choices: Sequence[DraftChoice], min_confidence: float
     ) -> list[tuple[int, ...]] | None:
         """See DraftsInOneGo. The steps are launched; the proposals are those of the script."""
-        for row in rows:
-            self._meet(row.slot, row.new_ids)
-        if super().draft(rows, 0.0) is None:
+        self._meet(batch)
+        if super().draft(batch, choices, 0.0) is None:
             return None
-        return [tuple(self._following(row.slot, row.num_choices)) for row in rows]
+        rows = zip(batch.slots, choices, strict=True)
+        return [tuple(self._following(slot, count)) for slot, (count, _) in rows]
 
-    def _meet(self, slot: int, ids: Sequence[int]) -> None:
-        if slot not in self._numbers:
-            self._numbers[slot] = self.script.begin(ids)
+    def _meet(self, batch: ForwardInput) -> None:
+        for slot, ids, _ in batch.rows():
+            if slot not in self._numbers:
+                self._numbers[slot] = self.script.begin(ids)
 
     def _following(self, slot: int, count: int) -> Sequence[int]:
         return self.script.following(self._numbers[slot], self.cached_len(slot), count)

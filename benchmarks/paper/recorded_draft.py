@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from benchmarks.paper.answer_book import UNKNOWN, AnswerBook, one_hot_like
 from benchmarks.paper.recorded_padded import RecordedPadded
 from specdec_core.algorithms.padded.model import padded
-from specdec_core.model import CachedModel, DraftRow, DraftsInOneGo, Feed
+from specdec_core.model import CachedModel, DraftChoice, DraftsInOneGo, ForwardInput, ForwardOutput
 
 
 class RecordedDraft:
@@ -60,37 +58,35 @@ class RecordedDraft:
     def padded(self) -> RecordedPadded:
         return RecordedPadded(padded(self._model), self._book)
 
-    def score(self, feeds: Sequence[Feed]) -> Tensor:
-        for feed in feeds:
-            self._meet(feed.slot, feed.tokens)
-        computed = self._model.score(feeds)
-        proposed = [token for feed in feeds for token in self._proposals(feed)]
-        return one_hot_like(computed, proposed)
+    def forward(self, batch: ForwardInput) -> ForwardOutput:
+        self._meet(batch)
+        computed = self._model.forward(batch).logits
+        rows = zip(batch.slots, batch.num_logits, strict=True)
+        proposed = [token for row in rows for token in self._following(*row)]
+        return ForwardOutput(one_hot_like(computed, proposed))
 
     @property
     def drafts_in_one_go(self) -> bool:
         return isinstance(self._model, DraftsInOneGo) and self._model.drafts_in_one_go
 
     def draft(
-        self, rows: Sequence[DraftRow], min_confidence: float
+        self, batch: ForwardInput, choices: Sequence[DraftChoice], min_confidence: float
     ) -> list[tuple[int, ...]] | None:
         """The passes are those of the model, whatever it would propose."""
         assert isinstance(self._model, DraftsInOneGo)
-        for row in rows:
-            self._meet(row.slot, row.new_ids)
-        if self._model.draft(rows, 0.0) is None:
+        self._meet(batch)
+        if self._model.draft(batch, choices, 0.0) is None:
             return None
-        return [self._proposal(row) for row in rows]
+        rows = zip(batch.slots, choices, strict=True)
+        return [tuple(self._following(slot, count)) for slot, (count, _) in rows]
 
-    def _proposal(self, row: DraftRow) -> tuple[int, ...]:
-        """The slot caches what is committed and all drafted tokens but the last."""
-        number, count = self._numbers.get(row.slot, UNKNOWN), row.num_choices
-        return tuple(self._book.next_tokens(number, self.cached_len(row.slot), count))
+    def _meet(self, batch: ForwardInput) -> None:
+        for slot, ids, _ in batch.rows():
+            if self.cached_len(slot) == 0:
+                self._numbers[slot] = self._book.number_of(ids)
 
-    def _meet(self, slot: int, ids: Sequence[int]) -> None:
-        if self.cached_len(slot) == 0:
-            self._numbers[slot] = self._book.number_of(ids)
-
-    def _proposals(self, feed: Feed) -> list[int]:
-        number = self._numbers.get(feed.slot, UNKNOWN)
-        return self._book.next_tokens(number, self.cached_len(feed.slot), feed.num_logits)
+    def _following(self, slot: int, count: int) -> list[int]:
+        """Return what the book has after the tokens that the slot caches, all drafted tokens but
+        the last included."""
+        number = self._numbers.get(slot, UNKNOWN)
+        return self._book.next_tokens(number, self.cached_len(slot), count)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from benchmarks.paper.answer_book import AnswerBook, one_hot_like
 from specdec_core.algorithms.padded.cache import PaddedKV
 from specdec_core.algorithms.padded.interface import PaddedLM
 from specdec_core.host_copies import on_device
-from specdec_core.model import Feed
+from specdec_core.model import ForwardInput, ForwardOutput
 
 _BASE = 128
 """Digits below it are exact in bfloat16."""
@@ -53,20 +52,18 @@ class RecordedPadded:
         return self._model.new_batch(content_lens)
 
     @torch.inference_mode()
-    def score(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Tensor:
-        began = [feed for feed in feeds if feed.tokens and kv.cached_lens[feed.slot] == 0]
-        computed = self._model.score(kv, feeds)
-        for feed in began:
-            write_number(kv, feed.slot, self._book.number_of(feed.tokens))
+    def forward(self, kv: PaddedKV, batch: ForwardInput) -> ForwardOutput:
+        began = [(row, ids) for row, ids, _ in batch.rows() if ids and kv.cached_lens[row] == 0]
+        computed = self._model.forward(kv, batch).logits
+        for row, ids in began:
+            write_number(kv, row, self._book.number_of(ids))
         numbers = read_numbers(kv)
         proposed = [
             token
-            for feed in feeds
-            for token in self._book.next_tokens(
-                numbers[feed.slot], kv.cached_lens[feed.slot], feed.num_logits
-            )
+            for row, count in zip(batch.slots, batch.num_logits, strict=True)
+            for token in self._book.next_tokens(numbers[row], kv.cached_lens[row], count)
         ]
-        return one_hot_like(computed, proposed)
+        return ForwardOutput(one_hot_like(computed, proposed))
 
 
 def write_number(kv: PaddedKV, row: int, number: int) -> None:

@@ -9,14 +9,13 @@ import random
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from benchmarks.paper.answer_book import AnswerBook
 from benchmarks.paper.recorded_draft import RecordedDraft
 from specdec_core.algorithms.padded.cache import PaddedKV
 from specdec_core.kv_cache.paged import KVShape
 from specdec_core.kv_cache.spec import FullAttentionSpec
-from specdec_core.model import Feed
+from specdec_core.model import ForwardInput, ForwardOutput
 from specdec_core.step_times import StepTime
 
 VOCAB_SIZE = 512
@@ -61,10 +60,10 @@ class NoPasses:
     def rollback(self, slot: int, length: int) -> None:
         self._lens[slot] = min(self._lens[slot], length)
 
-    def score(self, feeds: Sequence[Feed]) -> Tensor:
-        for feed in feeds:
-            self._lens[feed.slot] += len(feed.tokens)
-        return _blank(feeds, self.vocab_size)
+    def forward(self, batch: ForwardInput) -> ForwardOutput:
+        for slot, count in zip(batch.slots, batch.token_counts, strict=True):
+            self._lens[slot] += count
+        return _blank(batch, self.vocab_size)
 
     def padded(self) -> _NoPaddedPasses:
         return _NoPaddedPasses()
@@ -80,13 +79,13 @@ class _NoPaddedPasses:
     def new_batch(self, content_lens: Sequence[int]) -> PaddedKV:
         return PaddedKV(_SHAPE, content_lens)
 
-    def score(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Tensor:
-        kv.extend({feed.slot: len(feed.tokens) for feed in feeds})
-        return _blank(feeds, VOCAB_SIZE)
+    def forward(self, kv: PaddedKV, batch: ForwardInput) -> ForwardOutput:
+        kv.extend(dict(zip(batch.slots, batch.token_counts, strict=True)))
+        return _blank(batch, VOCAB_SIZE)
 
 
-def _blank(feeds: Sequence[Feed], vocab_size: int) -> Tensor:
-    return torch.zeros(sum(feed.num_logits for feed in feeds), vocab_size)
+def _blank(batch: ForwardInput, vocab_size: int) -> ForwardOutput:
+    return ForwardOutput(torch.zeros(sum(batch.num_logits), vocab_size))
 
 
 def token_model(book: AnswerBook) -> RecordedDraft:

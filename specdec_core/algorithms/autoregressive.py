@@ -16,7 +16,7 @@ from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.model import CachedModel, Feed
+from specdec_core.model import CachedModel, score
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent, cut_at_stop
 from specdec_core.sampling.sampler import NO_CHOICE, choose
 from specdec_core.sampling.token_logprobs import PromptShare, measure_logprobs, take_prompts
@@ -133,11 +133,11 @@ class Autoregressive:
 
     def _decode(self, running: Sequence[_Running]) -> list[_Choice]:
         shares = [r.prompt_share for r in running]
-        feeds = [
-            Feed(r.slot, r.ids[self._model.cached_len(r.slot) :], share.num_rows + 1)
+        fed = (
+            (r.slot, r.ids[self._model.cached_len(r.slot) :], share.num_rows + 1)
             for r, share in zip(running, shares, strict=True)
-        ]
-        prompts, logits = take_prompts(self._model.score(feeds), shares, self._model.vocab_size)
+        )
+        prompts, logits = take_prompts(score(self._model, fed), shares, self._model.vocab_size)
         rows = [SampleRow(r.rules, len(r.ids), r.ids) for r in running]
         self._num_passes += 1
         tokens = choose(logits, rows, self._model.vocab_size)

@@ -18,6 +18,7 @@ from torch import Tensor
 from specdec_core.batch_invariance.size_classes import cheapest_run
 from specdec_core.errors import NotExactError
 from specdec_core.kv_cache.paged import KVShape
+from specdec_core.layers.attention.metadata import causal_mask
 from specdec_core.layers.attention.sdpa import attend_rows
 from specdec_core.layers.attention.shape import AttentionShape, SizeRange
 
@@ -64,18 +65,15 @@ class _Probe:
             self.query[query_index],
             self.key[:, :, :key_len].expand(len(places), -1, -1, -1).contiguous(),
             self.value[:, :, :key_len].expand(len(places), -1, -1, -1).contiguous(),
-            self._mask(query_index.view(len(places), -1), key_len),
+            causal_mask(
+                query_index.view(len(places), -1),
+                key_len,
+                self.query.shape[1] // self.key.shape[1],
+                self.query.dtype,
+            ),
             self.scaling,
         )
         return output_THD.view(len(places), num_queries, *output_THD.shape[1:])
-
-    def _mask(self, places_RQ: Tensor, key_len: int) -> Tensor:
-        like = self.query
-        hidden_RQS = torch.arange(key_len, device=like.device) > places_RQ.unsqueeze(-1)
-        mask = torch.zeros(hidden_RQS.shape, dtype=like.dtype, device=like.device)
-        mask.masked_fill_(hidden_RQS, float("-inf"))
-        groups = like.shape[1] // self.key.shape[1]
-        return mask.unsqueeze(1).repeat(1, 1, groups, 1)
 
 
 @torch.inference_mode()

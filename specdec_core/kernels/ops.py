@@ -35,21 +35,24 @@ class _Attention(ctypes.Structure):
         *((name, c_void_p) for name in ("query", "new_keys", "new_values")),
         *((name, c_int64) for name in ("query_stride", "key_stride", "value_stride")),
         *((name, c_void_p) for name in ("keys", "values", "write_index", "out")),
-        *((name, c_void_p) for name in ("pieces", "tables")),
+        *((name, c_void_p) for name in ("query_ends", "key_counts", "tables")),
         *((name, c_int64) for name in ("num_tokens", "num_pieces", "table_width", "block_size")),
         *((name, c_int64) for name in ("heads", "key_heads", "size", "num_threads")),
         ("scaling", c_float),
     )
 
 
-class PieceTable(NamedTuple):
-    """Places of the keys of every piece, for kernels that read the blocks themselves."""
+class BlockRows(NamedTuple):
+    """Places of the queries of every row, and the keys that they see. int32."""
 
-    pieces: Tensor
-    """[P, 3] int32: first token of the pass, number of tokens, place of the first one."""
+    query_ends: Tensor
+    """[P + 1] tokens before each row, then all of them."""
+    key_counts: Tensor
+    """[P] keys that the last query of a row sees."""
     blocks: Tensor
-    """[P, W] int32: blocks of the piece's sequence. Entries after its last block are never read."""
-    block_size: int
+    """[P, W] blocks of every row."""
+    max_queries: int
+    max_keys: int
 
 
 class NativeKernels:
@@ -131,7 +134,8 @@ class NativeKernels:
         value_TKD: Tensor,
         pools: tuple[Tensor, Tensor],
         write_index: Tensor,
-        table: PieceTable,
+        rows: BlockRows,
+        block_size: int,
         scaling: float,
     ) -> Tensor:
         """Cache the new keys and values, then attend over the pools; return [T, H, D]."""
@@ -149,12 +153,13 @@ class NativeKernels:
             values=pools[1].data_ptr(),
             write_index=write_index.data_ptr(),
             out=out_THD.data_ptr(),
-            pieces=table.pieces.data_ptr(),
-            tables=table.blocks.data_ptr(),
+            query_ends=rows.query_ends.data_ptr(),
+            key_counts=rows.key_counts.data_ptr(),
+            tables=rows.blocks.data_ptr(),
             num_tokens=num_tokens,
-            num_pieces=table.pieces.shape[0],
-            table_width=table.blocks.shape[1],
-            block_size=table.block_size,
+            num_pieces=rows.blocks.shape[0],
+            table_width=rows.blocks.shape[1],
+            block_size=block_size,
             heads=num_heads,
             key_heads=key_TKD.shape[1],
             size=size,

@@ -23,7 +23,7 @@ from specdec_core.loading.memory import (
     peak_bytes,
     plan_kv_blocks,
 )
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.models.llama import LlamaModel
 from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SamplingParams
@@ -183,7 +183,7 @@ def _score(model: ModelRunner, count: int, wanted: Sequence[int]) -> Tensor:
     """Return the logits of the last `wanted` of `count` tokens, with one slot per entry of
     `wanted`."""
     slots = [model.allocate() for _ in wanted]
-    logits = model.score([Feed(s, [0] * count, n) for s, n in zip(slots, wanted, strict=True)])
+    logits = score(model, [(s, [0] * count, n) for s, n in zip(slots, wanted, strict=True)])
     for slot in slots:
         model.free(slot)
     return logits

@@ -20,7 +20,7 @@ from specdec_core.cache_folder import cache_folder
 from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import GPU_ROWS, MAX_CPU_ROWS
 from specdec_core.messages import Role
-from specdec_core.model import CachedModel, Feed
+from specdec_core.model import CachedModel, score
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.step_times import StepTime, are_plausible, rows_that_gain
 from specdec_core.worker.model_runner import ModelRunner
@@ -165,7 +165,7 @@ class _Timing:
         for _ in range(0, self._context if new else 0, _CONTEXT):
             if self._clock() > self._deadline:
                 return False
-            self._model.score([Feed(slot, (_TOKEN,) * _CONTEXT, 0) for slot in new])
+            score(self._model, [(slot, (_TOKEN,) * _CONTEXT, 0) for slot in new])
         return True
 
     def _seconds(self, num_sequences: int, num_rows: int) -> float:

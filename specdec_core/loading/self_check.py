@@ -21,7 +21,7 @@ from specdec_core.batch_invariance.norm import make_norms_exact
 from specdec_core.batch_invariance.size_classes import ClassTable
 from specdec_core.errors import NotExactError
 from specdec_core.layers.attention.shape import ANY_ATTENTION, AttentionShape
-from specdec_core.model import Feed
+from specdec_core.model import Row, score
 from specdec_core.worker.model_runner import ModelRunner, kv_shape
 
 _CHECKED_LENGTHS = (3, 33, 71, 130, 260, 410, 700)
@@ -116,8 +116,8 @@ def _logits_alone(model: ModelRunner, ids: Sequence[int]) -> Tensor:
     prompt_len = len(ids) - _num_single(ids)
     slot = model.allocate()
     try:
-        model.score([Feed(slot, ids[:prompt_len], 0)])
-        return torch.cat([model.score([Feed(slot, [token], 1)]) for token in ids[prompt_len:]])
+        score(model, [(slot, ids[:prompt_len], 0)])
+        return torch.cat([score(model, [(slot, [token], 1)]) for token in ids[prompt_len:]])
     finally:
         model.free(slot)
 
@@ -126,7 +126,7 @@ def _logits_in_company(model: ModelRunner, sequences: Sequence[Sequence[int]]) -
     slots = [model.allocate() for _ in sequences]
     try:
         for feeds in _company_passes(slots, sequences):
-            logits = model.score(feeds)
+            logits = score(model, feeds)
         return logits
     finally:
         for slot in slots:
@@ -135,17 +135,17 @@ def _logits_in_company(model: ModelRunner, sequences: Sequence[Sequence[int]]) -
 
 def _company_passes(
     slots: Sequence[int], sequences: Sequence[Sequence[int]]
-) -> Iterator[list[Feed]]:
+) -> Iterator[list[Row]]:
     """Yield thirds of the prompts, first those of every second sequence; then the rest of all
     prompts."""
     pairs = list(zip(slots, sequences, strict=True))
     cuts = [(len(ids) - _num_single(ids)) // 3 for ids in sequences]
     for first in (0, 1):
         some = list(zip(pairs, cuts, strict=True))[first::2]
-        yield [Feed(slot, ids[:cut], 0) for (slot, ids), cut in some]
+        yield [(slot, ids[:cut], 0) for (slot, ids), cut in some]
     rests = zip(pairs, cuts, strict=True)
-    yield [Feed(slot, ids[cut : len(ids) - _num_single(ids)], 0) for (slot, ids), cut in rests]
-    yield [Feed(slot, ids[-_num_single(ids) :], _num_single(ids)) for slot, ids in pairs]
+    yield [(slot, ids[cut : len(ids) - _num_single(ids)], 0) for (slot, ids), cut in rests]
+    yield [(slot, ids[-_num_single(ids) :], _num_single(ids)) for slot, ids in pairs]
 
 
 def _first_dependent(model: ModelRunner, sequences: Sequence[Sequence[int]]) -> str:

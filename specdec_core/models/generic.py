@@ -7,7 +7,7 @@ without a transformers cache and without a transformers mask.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,11 +15,20 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import sdpa_mask
 
 from specdec_core.errors import ModelNotSupportedError
+from specdec_core.layers.attention.backend import Attention, Pools
 from specdec_core.layers.attention.metadata import AttentionMetadata
-from specdec_core.layers.attention.sdpa import AttentionPass
+from specdec_core.model import ForwardOutput
 
 ATTENTION_NAME = "specdec_ragged"
 _UNSUPPORTED_ATTENTION_ARGUMENTS = ("softcap", "s_aux", "position_bias")
+
+
+class _Pass(NamedTuple):
+    """Arguments of `decode` on their way through transformers to the attention of each layer."""
+
+    metadata: AttentionMetadata
+    pools: Pools
+    attention: Attention
 
 
 def _ragged_attention_forward(
@@ -30,7 +39,7 @@ def _ragged_attention_forward(
     attention_mask: Tensor | None,
     *,
     scaling: float | None = None,
-    ragged_pass: AttentionPass | None = None,
+    ragged_pass: _Pass | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Compute the attention of a hooked model. `forward` passes the pass on as a keyword argument.
@@ -47,8 +56,9 @@ def _ragged_attention_forward(
         if kwargs.get(name) is not None:
             raise ModelNotSupportedError(f"attention with {name} is not supported")
     scaling = query_1HTD.shape[-1] ** -0.5 if scaling is None else scaling
-    output_THD = ragged_pass.attend(
-        int(module.layer_idx),  # type: ignore[arg-type]
+    output_THD = ragged_pass.attention.attend(
+        ragged_pass.metadata,
+        ragged_pass.pools[int(module.layer_idx)],  # type: ignore[arg-type]
         query_1HTD[0].transpose(0, 1),
         key_1KTD[0].transpose(0, 1),
         value_1KTD[0].transpose(0, 1),
@@ -71,15 +81,21 @@ class HookedDecoder:
         self._prepared_mask = torch.empty(1, 1, 1, 1, device=model.device)
         model.set_attn_implementation(ATTENTION_NAME)
 
-    def decode(self, plan: AttentionMetadata, attention_pass: AttentionPass) -> Tensor:
+    def decode(
+        self,
+        metadata: AttentionMetadata,
+        pools: Pools,
+        attention: Attention,
+        taps: tuple[int, ...] = (),
+    ) -> ForwardOutput:
         """See Decoder."""
         output = self._model(
-            input_ids=plan.input_ids,
-            position_ids=plan.position_ids,
+            input_ids=metadata.input_ids,
+            position_ids=metadata.position_ids,
             attention_mask=self._prepared_mask,
             use_cache=False,
-            logits_to_keep=plan.logits_index,
-            ragged_pass=attention_pass,
+            logits_to_keep=metadata.logits_index,
+            output_hidden_states=bool(taps),
+            ragged_pass=_Pass(metadata, pools, attention),
         )
-        logits: Tensor = output.logits[0]
-        return logits
+        return ForwardOutput(output.logits[0], tuple(output.hidden_states[tap][0] for tap in taps))

@@ -10,6 +10,8 @@ width of the MLP, N logits, V vocabulary, X any sizes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,8 +19,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from specdec_core.kernels.ops import NativeKernels, load_kernels, suits
+from specdec_core.layers.attention.backend import Attention, Pools
 from specdec_core.layers.attention.metadata import AttentionMetadata
-from specdec_core.layers.attention.sdpa import AttentionPass
 from specdec_core.layers.cpu_linear import replace_linears
 from specdec_core.layers.elementwise import (
     Heads,
@@ -29,6 +31,7 @@ from specdec_core.layers.elementwise import (
     TorchOps,
 )
 from specdec_core.layers.select import device_ops_for
+from specdec_core.model import ForwardOutput
 from specdec_core.models.llama_cpu import LlamaCpuModel, stack_of
 
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
@@ -85,17 +88,16 @@ class LlamaLayer(nn.Module):
         x_TE: Tensor,
         update_TE: Tensor | None,
         rotation: Rotation,
-        attention_pass: AttentionPass,
+        attend: Callable[[Tensor, Tensor, Tensor, float], Tensor],
         ops: LayerOps,
     ) -> Tensor:
-        """Add to `x_TE` in place; return the rest that is still to be added."""
+        """Add to `x_TE` in place; return the rest that is still to be added. `attend` is
+        Attention.attend over the layer's own pools."""
         heads = self.qkv(ops.add_norm(x_TE, update_TE, self.attention_norm))
         heads_TXD = ops.turn(heads.view(len(x_TE), -1, self.head_dim), rotation, self.heads)
         sizes = [self.heads.num_query, self.heads.num_key, self.heads.num_key]
         query_THD, key_TKD, value_TKD = torch.split(heads_TXD, sizes, dim=1)
-        mixed_THD = attention_pass.attend(
-            self.layer_idx, query_THD, key_TKD, value_TKD, self.scaling
-        )
+        mixed_THD = attend(query_THD, key_TKD, value_TKD, self.scaling)
         update_TE = self.output(mixed_THD.flatten(1))
         gate_up = self.gate_up(ops.add_norm(x_TE, update_TE, self.mlp_norm))
         product: Tensor = self.down(ops.gate(gate_up, self.activation))
@@ -144,29 +146,31 @@ class LlamaModel(nn.Module):
         device: torch.device = self.embedding.weight.device
         return device
 
-    def decode(self, plan: AttentionMetadata, attention_pass: AttentionPass) -> Tensor:
-        """See Decoder."""
-        pools = attention_pass.block_pools
-        stack = None if pools is None else self._stack_now()
-        if stack is not None and pools is not None:
-            return stack.run(plan, pools)
-        x_TE = self.embedding(plan.input_ids[0])
-        cos_1TD, sin_1TD = self.rotary(x_TE, plan.position_ids)
+    def decode(
+        self,
+        metadata: AttentionMetadata,
+        pools: Pools,
+        attention: Attention,
+        taps: tuple[int, ...] = (),
+    ) -> ForwardOutput:
+        """See Decoder. The whole pass is one call of the CPU's kernels if nothing is tapped."""
+        stack = None if self.kernels is None or metadata.rows is None or taps else self._stack_now()
+        if stack is not None:
+            return ForwardOutput(stack.run(metadata, pools))
+        x_TE = self.embedding(metadata.input_ids[0])
+        cos_1TD, sin_1TD = self.rotary(x_TE, metadata.position_ids)
         rotation = Rotation(cos_1TD[0], sin_1TD[0])
-        update_TE = self._run_layers(x_TE, rotation, attention_pass)
-        wanted = plan.logits_index
-        logits_NV: Tensor = self.head(self.ops.add_norm(x_TE[wanted], update_TE[wanted], self.norm))
-        return logits_NV
-
-    def _run_layers(
-        self, x_TE: Tensor, rotation: Rotation, attention_pass: AttentionPass
-    ) -> Tensor:
-        """Add to `x_TE` in place; return the rest that is still to be added."""
         update_TE: Tensor | None = None
-        for layer in self.layers:
-            update_TE = layer(x_TE, update_TE, rotation, attention_pass, self.ops)
+        tapped: dict[int, Tensor] = {}
+        for index, (layer, own) in enumerate(zip(self.layers, pools, strict=True)):
+            if index in taps:
+                tapped[index] = x_TE.clone() if update_TE is None else x_TE + update_TE
+            attend = partial(attention.attend, metadata, own)
+            update_TE = layer(x_TE, update_TE, rotation, attend, self.ops)
         assert update_TE is not None, "a model has layers"
-        return update_TE
+        wanted = metadata.logits_index
+        logits_NV: Tensor = self.head(self.ops.add_norm(x_TE[wanted], update_TE[wanted], self.norm))
+        return ForwardOutput(logits_NV, tuple(tapped[tap] for tap in taps))
 
     def _stack_now(self) -> LlamaCpuModel | None:
         """Return the CPU decoder of the current layers. A twin of the model may have fewer

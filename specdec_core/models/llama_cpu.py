@@ -7,7 +7,7 @@ one by one. Shape legend as in kernels/kernels.c.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from ctypes import POINTER, addressof, c_float, c_int64, c_void_p
 from typing import Any
 
@@ -15,12 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from specdec_core.kernels.ops import NativeKernels
+from specdec_core.layers.attention.backend import Pools
 from specdec_core.layers.attention.metadata import AttentionMetadata
 from specdec_core.layers.cpu_linear import NativeLinear
 from specdec_core.layers.elementwise import Heads, RMSNorm
-
-Pools = Sequence[tuple[Tensor, Tensor]]
-"""Keys and values of every layer."""
 
 _TILE_ROWS = 16
 _FEWEST_ROWS = 64
@@ -57,7 +55,8 @@ class _Pass(ctypes.Structure):
 
     _fields_ = (
         *((name, c_void_p) for name in ("ids", "places", "write_index", "wanted")),
-        *((name, c_void_p) for name in ("cosine", "sine", "pieces", "tables", "out")),
+        *((name, c_void_p) for name in ("cosine", "sine")),
+        *((name, c_void_p) for name in ("query_ends", "key_counts", "tables", "out")),
         *((name, c_int64) for name in ("num_tokens", "num_wanted", "num_pieces")),
         *((name, c_int64) for name in ("table_width", "block_size", "num_threads")),
     )
@@ -107,26 +106,27 @@ class LlamaCpuModel:
     def __del__(self) -> None:
         self._kernels.settle()
 
-    def run(self, plan: AttentionMetadata, pools: Pools) -> Tensor:
+    def run(self, metadata: AttentionMetadata, pools: Pools) -> Tensor:
         """Cache the tokens of the pass; return the wanted logits, [N, V]."""
-        assert plan.table is not None
-        num_tokens, num_wanted = plan.input_ids.shape[1], plan.logits_index.shape[0]
+        rows = metadata.rows
+        assert rows is not None
+        num_tokens, num_wanted = metadata.input_ids.shape[1], metadata.logits_index.shape[0]
         if pools is not self._pools:
             self._use_pools(pools)
         if num_tokens > self._num_rows:
             self._make_room(num_tokens)
-        pieces, blocks, block_size = plan.table
-        if plan.last_place >= self._places.count:
+        if rows.max_keys > self._places.count:
             self._kernels.settle()
-            self._places.grow(plan.last_place)
+            self._places.grow(rows.max_keys - 1)
         cosine, sine = self._places.tables
         out_NX = torch.empty(num_wanted, self._out_width, dtype=torch.bfloat16)
         arguments = _Pass(
-            *(plan.input_ids.data_ptr(), plan.position_ids.data_ptr()),
-            *(plan.write_index.data_ptr(), plan.logits_index.data_ptr()),
-            *(cosine.data_ptr(), sine.data_ptr(), pieces.data_ptr(), blocks.data_ptr()),
-            *(out_NX.data_ptr(), num_tokens, num_wanted, pieces.shape[0]),
-            *(blocks.shape[1], block_size, torch.get_num_threads()),
+            *(metadata.input_ids.data_ptr(), metadata.position_ids.data_ptr()),
+            *(metadata.write_index.data_ptr(), metadata.logits_index.data_ptr()),
+            *(cosine.data_ptr(), sine.data_ptr(), rows.query_ends.data_ptr()),
+            *(rows.key_counts.data_ptr(), rows.blocks.data_ptr(), out_NX.data_ptr()),
+            *(num_tokens, num_wanted, *rows.blocks.shape),
+            *(metadata.block_size, torch.get_num_threads()),
         )
         self._kernels.run_pass(self._model_at, addressof(arguments))
         logits_NV: Tensor = out_NX if self._ends_with_logits else self._head(out_NX)

@@ -7,11 +7,10 @@ transformers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from specdec_core.batch_invariance.size_classes import ClassTable
@@ -20,23 +19,12 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.kv_cache.paged import RUN_LENGTH, KVShape, PagedKV
 from specdec_core.kv_cache.prefault import load_touch
 from specdec_core.kv_cache.spec import FullAttentionSpec
-from specdec_core.layers.attention.metadata import (
-    AttentionMetadata,
-    KVBlocks,
-    Piece,
-    plan_native_pass,
-    plan_pass,
-    split_into_passes,
-)
-from specdec_core.layers.attention.paged import (
-    BlockAttention,
-    BlockCache,
-    BlockPass,
-    plan_block_rows,
-)
-from specdec_core.layers.attention.sdpa import AttentionPass, RaggedPass
+from specdec_core.layers.attention.backend import AttentionBackend, Pools
+from specdec_core.layers.attention.metadata import KVBlocks, split_into_passes
+from specdec_core.layers.attention.paged import BlockAttention, CpuAttention
+from specdec_core.layers.attention.sdpa import SdpaAttention
 from specdec_core.layers.attention.shape import FAST_ATTENTION, AttentionShape
-from specdec_core.model import DraftRow, Feed
+from specdec_core.model import DraftChoice, ForwardInput, ForwardOutput
 from specdec_core.models.base import Decoder
 from specdec_core.models.generic import HookedDecoder
 from specdec_core.models.llama import LlamaModel
@@ -44,8 +32,9 @@ from specdec_core.models.registry import check_supported
 from specdec_core.step_times import StepTime
 from specdec_core.stopwatch import wait_for
 from specdec_core.worker.cache_probe import check_cache_use
+from specdec_core.worker.cuda_graphs.device_plan import StaticModel
 from specdec_core.worker.cuda_graphs.draft_loop import DraftLoop
-from specdec_core.worker.cuda_graphs.graph_runner import CudaGraphRunner, StaticModel
+from specdec_core.worker.cuda_graphs.graph_runner import CudaGraphRunner
 from specdec_core.worker.cuda_graphs.recorder import Recorder
 
 
@@ -90,7 +79,7 @@ class ModelRunner:
         check_supported(config, self.max_model_len)
         self.vocab_size = min(vocab_size, config.vocab_size)
         self._model = model
-        self._decoder: Decoder = model if isinstance(model, LlamaModel) else HookedDecoder(model)
+        self.decoder: Decoder = model if isinstance(model, LlamaModel) else HookedDecoder(model)
         self.kernels = model.kernels if isinstance(model, LlamaModel) else None
         self.max_tokens_per_pass = max_tokens_per_pass
         self.num_query_groups = config.num_attention_heads // num_kv_heads(config)
@@ -109,6 +98,7 @@ class ModelRunner:
         self._recorder = recorder
         self._max_choices = max_choices
         self.block_attention = block_attention
+        self._attention = self.attention_backend()
         self._fixed: _Fixed | None = self._make_fixed()
         self.prefix_cache = self._kv if enable_prefix_caching else None
         self.step_times: tuple[StepTime, ...] = ()
@@ -128,6 +118,7 @@ class ModelRunner:
         """Set the table and drop all recordings. They ran through other linears and in other
         shapes."""
         self._class_table = table
+        self._attention = self.attention_backend()
         if self._fixed is not None:
             self._fixed.passes.forget()
             self._fixed = None
@@ -139,7 +130,7 @@ class ModelRunner:
         return Numerics.FAST if self.class_table is None else Numerics.EXACT
 
     @property
-    def attention(self) -> AttentionShape:
+    def attention_shape(self) -> AttentionShape:
         return FAST_ATTENTION if self.class_table is None else self.class_table.attention
 
     @property
@@ -191,34 +182,31 @@ class ModelRunner:
         self._kv.rollback(slot, length)
 
     @torch.inference_mode()
-    def score(self, feeds: Sequence[Feed]) -> Tensor:
-        """See CachedModel. Feeds beyond `max_tokens_per_pass` take several passes. A pass that
+    def forward(self, batch: ForwardInput) -> ForwardOutput:
+        """See CachedModel. More than `max_tokens_per_pass` tokens take several passes. A pass that
         raises leaves every slot as it was."""
-        starts = self._make_room(feeds)
+        batch = self._with_room(batch)
         try:
-            passes = split_into_passes(
-                feeds, starts, self.max_tokens_per_pass, self.attention.queries.high
-            )
-            logits = [self._forward(pieces) for pieces in passes if pieces]
+            max_queries = self.attention_shape.queries.high
+            passes = split_into_passes(batch, self.max_tokens_per_pass, max_queries)
+            outputs = [self._run(one_pass) for one_pass in passes]
         except BaseException:
-            for feed, start in zip(feeds, starts, strict=True):
-                self._kv.rollback(feed.slot, start)
+            for slot, start in zip(batch.slots, batch.starts, strict=True):
+                self._kv.rollback(slot, start)
             raise
-        if not logits:
-            return torch.empty(0, self._model.config.vocab_size, device=self._model.device)
-        return logits[0] if len(logits) == 1 else torch.cat(logits)
+        return outputs[0] if len(outputs) == 1 else self._joined(outputs, len(batch.taps))
 
     @property
     def drafts_in_one_go(self) -> bool:
         return self._fixed is not None
 
     def draft(
-        self, rows: Sequence[DraftRow], min_confidence: float
+        self, batch: ForwardInput, choices: Sequence[DraftChoice], min_confidence: float
     ) -> list[tuple[int, ...]] | None:
         """See DraftsInOneGo."""
         if self._fixed is None:
             return None
-        return self._fixed.loop.propose(rows, min_confidence)
+        return self._fixed.loop.propose(batch, choices, min_confidence)
 
     @contextmanager
     def eager(self) -> Iterator[None]:
@@ -234,62 +222,77 @@ class ModelRunner:
             return None
         assert self.kernels is None, "the kernels of a CPU take rows of any lengths"
         model = StaticModel(
-            decoder=self._decoder,
+            decoder=self.decoder,
             kv=self._kv,
             num_query_groups=self.num_query_groups,
             logits_width=self._model.config.vocab_size,
             max_model_len=self.max_model_len,
             max_choices=self._max_choices,
-            block_attention=self.block_attention,
+            attention=self._attention,
+            reads_blocks=self.block_attention is not None,
         )
-        passes = CudaGraphRunner(model, self.attention, self._recorder)
+        passes = CudaGraphRunner(model, self.attention_shape, self._recorder)
         return _Fixed(passes, DraftLoop(passes, self._kv, self.vocab_size))
 
-    def _make_room(self, feeds: Sequence[Feed]) -> list[int]:
-        """Extend every slot by its feed and return where each feed starts."""
-        starts = [self._kv.cached_len(feed.slot) for feed in feeds]
-        counts = {feed.slot: len(feed.tokens) for feed in feeds}
-        assert len(counts) == len(feeds), "a slot is fed once per call"
-        for feed, start in zip(feeds, starts, strict=True):
-            assert 0 <= feed.num_logits <= len(feed.tokens)
-            assert start + len(feed.tokens) <= self.max_model_len
+    def _with_room(self, batch: ForwardInput) -> ForwardInput:
+        """Extend every slot by its tokens and return the batch with the starts of its rows."""
+        starts = [self._kv.cached_len(slot) for slot in batch.slots]
+        counts = dict(zip(batch.slots, batch.token_counts, strict=True))
+        assert len(counts) == len(starts), "a slot is fed once per call"
+        assert all(0 <= tap < self._kv.shape.num_layers for tap in batch.taps)
+        for start, count, num_logits in zip(
+            starts, batch.token_counts, batch.num_logits, strict=True
+        ):
+            assert 0 <= num_logits <= count
+            assert start + count <= self.max_model_len
         self._kv.extend(counts)
-        return starts
+        return batch._replace(starts=starts)
 
-    def _forward(self, pieces: Sequence[Piece]) -> Tensor:
-        """Run one pass and return the logits of the wanted tokens, [N, V]."""
+    def _run(self, batch: ForwardInput) -> ForwardOutput:
+        """Run one pass, in a fixed shape if it fits one."""
         if self._fixed is not None:
-            logits = self._fixed.passes.run(pieces)
+            logits = self._fixed.passes.run(batch)
             if logits is not None:
-                return logits
-        if self.block_attention is not None:
-            return self.run_over_blocks(pieces, self._kv)
-        plan = self.plan(pieces, self._kv)
-        return self.run_pass(plan, RaggedPass(plan, self._kv, self.kernels))
+                return ForwardOutput(logits)
+        return self.run_pass(batch, self._kv, self._kv.all_pools, self._attention)
 
-    def plan(self, pieces: Sequence[Piece], kv: KVBlocks) -> AttentionMetadata:
-        """Return the metadata of one pass over the blocks of `kv`."""
+    def run_pass(
+        self, batch: ForwardInput, kv: KVBlocks, pools: Pools, attention: AttentionBackend
+    ) -> ForwardOutput:
+        """Run one pass of any lengths over the blocks of `kv`, which are rows of `pools`. `batch`
+        has the starts of its rows."""
+        metadata = attention.plan(batch, kv)
+        return self.decoder.decode(metadata, pools, attention, batch.taps)
+
+    def attention_backend(
+        self, gather_watch: AbstractContextManager[object] | None = None
+    ) -> AttentionBackend:
+        """Return the attention of this model. If it gathers keys, it enters `gather_watch` around
+        each gathering."""
         if self.kernels is not None:
-            return plan_native_pass(pieces, kv)
-        return plan_pass(pieces, kv, self.num_query_groups, self.attention)
+            return CpuAttention(self.kernels)
+        if self.block_attention is not None:
+            return self.block_attention
+        return SdpaAttention(self.num_query_groups, self.attention_shape, gather_watch)
 
-    def run_over_blocks(self, pieces: Sequence[Piece], kv: BlockCache) -> Tensor:
-        """Run one pass of any lengths. Its attention reads the blocks of `kv` in place."""
-        assert self.block_attention is not None
-        plan = plan_native_pass(pieces, kv)
-        rows = plan_block_rows(plan, self.device)
-        return self.run_pass(plan, BlockPass(plan, rows, kv, self.block_attention))
-
-    def run_pass(self, plan: AttentionMetadata, ragged_pass: AttentionPass) -> Tensor:
-        """Run one forward pass with the attention of `ragged_pass`; return the wanted logits, [N,
-        V]."""
-        return self._decoder.decode(plan, ragged_pass)
+    def _joined(self, outputs: Sequence[ForwardOutput], num_taps: int) -> ForwardOutput:
+        """Return the outputs of several passes, or of none, as one."""
+        config, device = self._model.config, self.device
+        if not outputs:
+            nothing = torch.empty(0, config.hidden_size, device=device)
+            return ForwardOutput(
+                torch.empty(0, config.vocab_size, device=device), (nothing,) * num_taps
+            )
+        features = zip(*(output.features for output in outputs), strict=True)
+        return ForwardOutput(
+            torch.cat([output.logits for output in outputs]), tuple(map(torch.cat, features))
+        )
 
     @torch.inference_mode()
     def _probe(self) -> None:
         """Check the cache use of eager passes. Recorded passes compute the same."""
         with self.eager():
-            check_cache_use(type(self._model).__name__, self._kv, self._forward)
+            check_cache_use(type(self._model).__name__, self._kv, self._run)
 
 
 def kv_shape(config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> KVShape:

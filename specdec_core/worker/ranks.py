@@ -21,11 +21,10 @@ from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 
 from specdec_core.errors import OutOfBlocksError, RankError
-from specdec_core.model import CachedModel, Feed
+from specdec_core.model import CachedModel, ForwardInput, ForwardOutput
 from specdec_core.step_times import StepTime
 
 _NO_LIMIT = timedelta(days=365)
@@ -91,11 +90,11 @@ class RankGroup:
         """
         slots: dict[int, int] = {}
         while (message := self._receive()) is not None:
-            changes, feeds = message
+            changes, batch = message
             for change in changes:
                 _repeat(model, slots, change)
-            own_feeds = [feed._replace(slot=slots[feed.slot]) for feed in feeds]
-            self.run(partial(model.score, own_feeds))
+            own_batch = batch._replace(slots=[slots[slot] for slot in batch.slots])
+            self.run(partial(model.forward, own_batch))
 
     def check(self) -> None:
         """See Ranks."""
@@ -108,21 +107,21 @@ class RankGroup:
             self._broadcast(b"")
         dist.destroy_process_group()
 
-    def send(self, changes: Sequence[Change], feeds: Sequence[Feed]) -> None:
+    def send(self, changes: Sequence[Change], batch: ForwardInput) -> None:
         """Send the other ranks the changes since the last pass, and the next pass."""
         plain = [
             (name, [_plain(value) for value in args], result) for name, args, result in changes
         ]
-        self._broadcast(json.dumps([plain, feeds]).encode())
+        self._broadcast(json.dumps([plain, [list(column) for column in batch]]).encode())
 
-    def run(self, run_pass: Callable[[], Tensor]) -> Tensor:
-        """Run a pass on this rank; return its logits once it has ended alike on all ranks.
+    def run(self, run_pass: Callable[[], ForwardOutput]) -> ForwardOutput:
+        """Run a pass on this rank; return its results once it has ended alike on all ranks.
 
         Raises OutOfBlocksError if all ranks lack blocks. Raises RankError if the ranks differ.
         """
         error: Exception | None = None
         try:
-            logits = run_pass()
+            output = run_pass()
         except Exception as raised:
             error = raised
         status = 2 if error else 0
@@ -134,15 +133,15 @@ class RankGroup:
             raise RankError("a pass ended differently on the ranks of this replica") from error
         if error is not None:
             raise error
-        return logits
+        return output
 
-    def _receive(self) -> tuple[list[Change], list[Feed]] | None:
+    def _receive(self) -> tuple[list[Change], ForwardInput] | None:
         """Return the next message of rank 0; None after the last one."""
         text = self._broadcast(None)
         if not text:
             return None
-        changes, feeds = json.loads(text)
-        return changes, [Feed(*feed) for feed in feeds]
+        changes, columns = json.loads(text)
+        return changes, ForwardInput(*map(tuple, columns))
 
     def _broadcast(self, text: bytes | None) -> bytes:
         """Send `text` from rank 0, or receive it on another rank; return it."""
@@ -174,10 +173,10 @@ class LeadingModel:
         self.kv_cache_spec = model.kv_cache_spec
         self.tile_rows = model.tile_rows
 
-    def score(self, feeds: Sequence[Feed]) -> Tensor:
+    def forward(self, batch: ForwardInput) -> ForwardOutput:
         changes, self._changes = self._changes, []
-        self._group.send(changes, feeds)
-        return self._group.run(partial(self._model.score, feeds))
+        self._group.send(changes, batch)
+        return self._group.run(partial(self._model.forward, batch))
 
     def allocate(self) -> int:
         return int(self._change("allocate"))

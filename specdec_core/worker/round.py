@@ -20,7 +20,7 @@ from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.config import GPU_DRAFT_TOKENS
 from specdec_core.host_copies import on_device
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.model import DraftRow, DraftsInOneGo, Feed, ScoringModel
+from specdec_core.model import DraftsInOneGo, ForwardInput, ScoringModel
 from specdec_core.sampling.sampler import NO_CHOICE, choose
 from specdec_core.sampling.token_logprobs import PromptShare, measure_logprobs, take_prompts
 from specdec_core.worker.verification import Verdict, verify
@@ -75,8 +75,11 @@ def _propose_in_one_go(
     assert isinstance(draft, DraftsInOneGo)
     turns = _catch_up(draft, turns)
     choosing = [turn for turn in turns if turn.num_choices > 0]
-    rows = [DraftRow(t.slot, t.new_ids, t.num_choices, t.rules.params) for t in choosing]
-    drafted = draft.draft(rows, min_confidence) if rows else []
+    if not choosing:
+        return [()] * len(turns)
+    batch = ForwardInput.of((turn.slot, turn.new_ids, 1) for turn in choosing)
+    choices = [(turn.num_choices, turn.rules.params) for turn in choosing]
+    drafted = draft.draft(batch, choices, min_confidence)
     if drafted is None:
         drafted = _propose_by_token(draft, choosing, min_confidence)
     proposals = iter(drafted)
@@ -87,16 +90,16 @@ def _catch_up(draft: ScoringModel, turns: Sequence[RoundInput]) -> list[RoundInp
     """Feed all tokens of a row that samples nothing, and all but the last token of a long row.
     Return the rows with the tokens that are left to feed."""
     caught_up = []
-    feeds = []
+    long_rows = []
     for turn in turns:
         num_left = min(turn.num_choices, 1)
         if num_left == 0 or len(turn.new_ids) > MAX_FED_AT_ONCE:
             num_fed = len(turn.new_ids) - num_left
-            feeds.append(Feed(turn.slot, turn.new_ids[:num_fed], 0))
+            long_rows.append((turn.slot, turn.new_ids[:num_fed], 0))
             turn = turn._replace(new_ids=turn.new_ids[num_fed:])
         caught_up.append(turn)
-    if feeds:
-        draft.score(feeds)
+    if long_rows:
+        draft.forward(ForwardInput.of(long_rows))
     return caught_up
 
 
@@ -104,10 +107,10 @@ def _propose_by_token(
     draft: ScoringModel, turns: Sequence[RoundInput], min_confidence: float
 ) -> list[tuple[int, ...]]:
     proposals: list[list[int]] = [[] for _ in turns]
-    feeds = [Feed(turn.slot, turn.new_ids, min(turn.num_choices, 1)) for turn in turns]
+    batch = ForwardInput.of((t.slot, t.new_ids, min(t.num_choices, 1)) for t in turns)
     live = [index for index, turn in enumerate(turns) if turn.num_choices > 0]
-    while feeds:
-        logits = draft.score(feeds)
+    while batch.slots:
+        logits = draft.forward(batch).logits
         rows = [_next_row(draft, turns[i], proposals[i]) for i in live]
         chosen = choose(logits, rows, draft.vocab_size) if rows else []
         kept = _confident(logits, chosen, draft.vocab_size, min_confidence)
@@ -115,7 +118,7 @@ def _propose_by_token(
         for index, token in zip(live, compress(chosen, kept), strict=True):
             proposals[index].append(token)
         live = [i for i in live if len(proposals[i]) < turns[i].num_choices]
-        feeds = [Feed(turns[i].slot, proposals[i][-1:], 1) for i in live]
+        batch = ForwardInput.of((turns[i].slot, proposals[i][-1:], 1) for i in live)
     return [tuple(proposal) for proposal in proposals]
 
 
@@ -150,11 +153,8 @@ def score_and_verify(target: ScoringModel, turns: Sequence[RoundInput]) -> list[
     a row that only catches up. (NO_CHOICE,) belongs to a row where nothing could be chosen.
     """
     shares = [_prompt_share(turn) for turn in turns]
-    feeds = [
-        Feed(t.slot, _fed(t), share.num_rows + t.num_choices)
-        for t, share in zip(turns, shares, strict=True)
-    ]
-    prompts, logits = take_prompts(target.score(feeds), shares, target.vocab_size)
+    logits = target.forward(_target_input(turns, shares)).logits
+    prompts, logits = take_prompts(logits, shares, target.vocab_size)
     rows: list[SampleRow] = []
     for turn in turns:
         rows += _choice_rows(target, turn)
@@ -175,10 +175,18 @@ def _split(choices: list[int], turns: Sequence[RoundInput]) -> Iterator[list[int
         yield choices[start:end]
 
 
-def _fed(turn: RoundInput) -> Sequence[int]:
-    """Return the tokens to feed. Nearly all rows have a few tokens and no proposal; those are not
-    copied."""
-    return (*turn.new_ids, *turn.proposal) if turn.proposal else turn.new_ids
+def _target_input(turns: Sequence[RoundInput], shares: Sequence[PromptShare]) -> ForwardInput:
+    """Return the pass that feeds every row its new tokens and its proposal."""
+    token_ids: list[int] = []
+    for turn in turns:
+        token_ids += turn.new_ids
+        token_ids += turn.proposal
+    return ForwardInput(
+        [turn.slot for turn in turns],
+        [len(turn.new_ids) + len(turn.proposal) for turn in turns],
+        [share.num_rows + share.num_choices for share in shares],
+        token_ids,
+    )
 
 
 def _reports(turn: RoundInput) -> bool:

@@ -18,7 +18,7 @@ from specdec_core.algorithms.padded.cache import PaddedKV
 from specdec_core.config import SpecMethod
 from specdec_core.errors import InvalidRequestError
 from specdec_core.kv_cache.paged import KVShape
-from specdec_core.model import Feed
+from specdec_core.model import score
 
 PAIR_FILES = sorted(Path("examples/pairs").glob("*.yaml"))
 PROMPTS = [(1, 2, 3), (1, 2, 4, 5), (9,)]
@@ -111,14 +111,14 @@ def test_logits_choose_the_proposals() -> None:
 def test_a_recorded_draft_answers_behind_every_slot_after_rollback_and_reuse() -> None:
     model = token_model(book())
     first, second = model.allocate(), model.allocate()
-    logits = model.score([Feed(first, (1, 2, 3), 1), Feed(second, (9,), 1)])
+    logits = score(model, [(first, (1, 2, 3), 1), (second, (9,), 1)])
     assert logits.argmax(dim=1).tolist() == [10, 30]
-    model.score([Feed(first, (10, 11), 2)])
+    score(model, [(first, (10, 11), 2)])
     model.rollback(first, 4)
-    assert model.score([Feed(first, (11,), 1)]).argmax(dim=1).tolist() == [12]
+    assert score(model, [(first, (11,), 1)]).argmax(dim=1).tolist() == [12]
     model.free(first)
     reused = model.allocate()
-    assert model.score([Feed(reused, (1, 2, 4, 5), 1)]).argmax(dim=1).tolist() == [20]
+    assert score(model, [(reused, (1, 2, 4, 5), 1)]).argmax(dim=1).tolist() == [20]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.priced_passes import Bill, PassSize, PricedPasses, read_pass_table
-from specdec_core.model import Feed
+from specdec_core.model import score
 
 MS = {
     (100, 1, 1): 10,
@@ -68,7 +68,7 @@ def test_rows_of_prompts_move_the_clock_and_are_no_decoding(tmp_path: Path) -> N
     before_s, slots = bill.priced_s, [model.allocate(), model.allocate()]
     assert bill.decoding_s > 0, "passes are timed at load"
     bill.decoding_s = 0.0
-    model.score([Feed(slots[0], [1] * 5, 1)])
+    score(model, [(slots[0], [1] * 5, 1)])
     assert (bill.decoding_s, bill.priced_s - before_s) == (0.0, pytest.approx(14e-3))
-    model.score([Feed(slots[0], [1, 2, 3], 3), Feed(slots[1], [1] * 5, 0)])
+    score(model, [(slots[0], [1, 2, 3], 3), (slots[1], [1] * 5, 0)])
     assert bill.decoding_s == pytest.approx(12e-3), "one sequence of three tokens"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from torch import Tensor
 
 from specdec_core import SamplingParams
 from specdec_core.choice_rules import SamplingRules
@@ -23,7 +21,7 @@ from specdec_core.messages import (
     RowStatus,
     extend_hash,
 )
-from specdec_core.model import Feed
+from specdec_core.model import ForwardInput, ForwardOutput
 from specdec_core.worker.replica import Replica
 from tests.fakes import TokenListModel
 
@@ -83,10 +81,10 @@ def test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1() -> None:
 class _RecordingModel(TokenListModel):
     """Records in every pass, for a while."""
 
-    def score(self, feeds: Sequence[Feed]) -> Tensor:
+    def forward(self, batch: ForwardInput) -> ForwardOutput:
         time.sleep(0.03)
         self.recording_s += 0.03
-        return super().score(feeds)
+        return super().forward(batch)
 
 
 def test_what_is_recorded_for_later_is_told_apart() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specdec_core import SamplingParams
 from specdec_core.choice_rules import SampleRow, SamplingRules
-from specdec_core.model import DraftRow, Feed
+from specdec_core.model import DraftChoice, ForwardInput, score
 from specdec_core.sampling.sampler import choose
 from specdec_core.worker.round import (
     MAX_FED_AT_ONCE,
@@ -45,8 +45,10 @@ class InOneGo(TokenListModel):
 
     drafts_in_one_go = True
 
-    def draft(self, rows: Sequence[DraftRow], min_confidence: float) -> None:
-        self.fed = [len(row.new_ids) for row in rows]
+    def draft(
+        self, batch: ForwardInput, choices: Sequence[DraftChoice], min_confidence: float
+    ) -> None:
+        self.fed = batch.token_counts
 
 
 def plain(model: TokenListModel, params: SamplingParams, count: int) -> tuple[int, ...]:
@@ -170,7 +172,7 @@ def test_rows_that_only_catch_up_commit_nothing_and_disturb_nobody() -> None:
     assert model.cached_len(asked[0].slot) == len(PROMPT)
     assert choosing.tokens == plain(model, GREEDY, 1)
     behind = model.logits((*PROMPT, *choosing.tokens))
-    assert torch.equal(model.score([Feed(asked[1].slot, choosing.tokens, 1)])[0], behind)
+    assert torch.equal(score(model, [(asked[1].slot, choosing.tokens, 1)])[0], behind)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.request import TokenEvent
 from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import VOCAB, tiny_model
@@ -101,7 +101,7 @@ def test_they_are_log_softmax_of_the_logits_before_each_token(
             continue
         ids = request.prompt_token_ids
         slot = target.allocate()
-        logits = target.score([Feed(slot, ids, len(ids))])[:-1, :VOCAB].double()
+        logits = score(target, [(slot, ids, len(ids))])[:-1, :VOCAB].double()
         target.free(slot)
         expected = logits.log_softmax(dim=-1)
         assert len(reported) == len(ids) - 1

@@ -22,8 +22,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specdec_core import stopwatch
+from specdec_core.kernels.ops import BlockRows
 from specdec_core.layers.attention import sdpa as ragged_attention
-from specdec_core.layers.attention.paged import BlockAttention, BlockRows
+from specdec_core.layers.attention.paged import BlockAttention
 from specdec_core.worker.model_runner import ModelRunner
 from tests.models.static_shapes.recorders import flat
 from tests.tiny_models import VOCAB, tiny_decoder

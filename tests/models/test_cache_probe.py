@@ -11,9 +11,11 @@ from torch import Tensor
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.kernels.ops import NativeKernels, load_kernels
 from specdec_core.kv_cache.paged import KVShape, PagedKV
-from specdec_core.layers.attention.metadata import AttentionMetadata, Piece
+from specdec_core.layers.attention.backend import Pools
+from specdec_core.layers.attention.metadata import AttentionMetadata
+from specdec_core.model import ForwardInput, ForwardOutput
 from specdec_core.models.llama import LlamaModel
-from specdec_core.models.llama_cpu import LlamaCpuModel, Pools
+from specdec_core.models.llama_cpu import LlamaCpuModel
 from specdec_core.worker.cache_probe import check_cache_use
 from specdec_core.worker.model_runner import ModelRunner
 from tests.models.test_native_kernels import WIDE
@@ -26,7 +28,9 @@ Run = Callable[[LlamaCpuModel, AttentionMetadata, Pools], Tensor]
 class Pass:
     """A pass over a cache; `written` says which planes it writes, `read` which layers it reads."""
 
-    def __init__(self, written: Sequence[tuple[bool, bool]], read: Sequence[int]) -> None:
+    def __init__(
+        self, written: Sequence[tuple[bool, bool]], read: Sequence[int], num_blocks: int = 4
+    ) -> None:
         shape = KVShape(
             num_layers=NUM_LAYERS,
             num_kv_heads=2,
@@ -34,27 +38,29 @@ class Pass:
             dtype=torch.float32,
             device=torch.device("cpu"),
         )
-        self.kv = PagedKV(shape, num_blocks=4)
+        self.kv = PagedKV(shape, num_blocks)
         self._written = written
         self._read = read
 
-    def forward(self, pieces: Sequence[Piece]) -> Tensor:
-        (piece,) = pieces
-        first = self.kv.block_table(piece.slot)[0] * self.kv.block_size
+    def forward(self, batch: ForwardInput) -> ForwardOutput:
+        return ForwardOutput(torch.stack([*map(self._row, batch.slots, batch.starts)]))
+
+    def _row(self, slot: int, start: int) -> Tensor:
+        first = self.kv.block_table(slot)[0] * self.kv.block_size
         for pools, kinds in zip(self.kv.all_pools, self._written, strict=True):
             for pool, is_written in zip(pools, kinds, strict=True):
                 if is_written:
-                    pool[first + piece.start] = 1.0
-        seen = [self.kv.pools(layer)[1][first : first + piece.end] for layer in self._read]
-        return torch.ones(1, 5) * sum(values.sum() for values in seen)
+                    pool[first + start] = 1.0
+        seen = [self.kv.pools(layer)[1][first : first + start + 1] for layer in self._read]
+        return torch.ones(5) * sum(values.sum() for values in seen)
 
     def check(self) -> None:
         try:
             check_cache_use("Llama", self.kv, self.forward)
         finally:
-            assert self.kv.num_free_blocks == 4
+            assert self.kv.num_free_blocks == self.kv.num_blocks
             slot = self.kv.allocate()
-            self.kv.extend({slot: 64})
+            self.kv.extend({slot: 16 * self.kv.num_blocks})
             assert not any(pool.isnan().any() for pools in self.kv.all_pools for pool in pools)
 
 
@@ -82,34 +88,43 @@ def test_layers_that_do_not_write_are_counted(
         Pass(written, range(NUM_LAYERS)).check()
 
 
-def test_a_pass_that_does_not_read_is_refused() -> None:
-    with pytest.raises(ModelNotSupportedError, match="Llama: no layer reads"):
-        Pass(ALL, ()).check()
+@pytest.mark.parametrize("num_blocks", [1, 2, 4])
+@pytest.mark.parametrize("read", [(), (1,), (0, 2)])
+def test_layers_that_do_not_read_are_counted(read: tuple[int, ...], num_blocks: int) -> None:
+    with pytest.raises(ModelNotSupportedError, match=f"Llama: {len(read)} of 3 layers read"):
+        Pass(ALL, read, num_blocks).check()
 
 
 _RUN = LlamaCpuModel.run
 
 
-def _writes_nothing(stack: LlamaCpuModel, plan: AttentionMetadata, pools: Pools) -> Tensor:
-    return torch.zeros(plan.logits_index.shape[0], VOCAB, dtype=torch.bfloat16)
+def _writes_nothing(stack: LlamaCpuModel, metadata: AttentionMetadata, pools: Pools) -> Tensor:
+    return torch.zeros(metadata.logits_index.shape[0], VOCAB, dtype=torch.bfloat16)
 
 
-def _uses_another_cache(stack: LlamaCpuModel, plan: AttentionMetadata, pools: Pools) -> Tensor:
-    return _RUN(stack, plan, [(keys.clone(), values.clone()) for keys, values in pools])
+def _uses_another_cache(stack: LlamaCpuModel, metadata: AttentionMetadata, pools: Pools) -> Tensor:
+    return _RUN(stack, metadata, [(keys.clone(), values.clone()) for keys, values in pools])
 
 
-def _reads_no_cache(stack: LlamaCpuModel, plan: AttentionMetadata, pools: Pools) -> Tensor:
-    own = [(torch.zeros_like(keys), torch.zeros_like(values)) for keys, values in pools]
-    logits = _RUN(stack, plan, own)
-    for theirs, ours in zip(pools, own, strict=True):
-        for target, source in zip(theirs, ours, strict=True):
-            target[plan.write_index] = source[plan.write_index]
-    return logits
+def _reads_elsewhere(layers: Sequence[int]) -> Run:
+    """Some layers read an empty cache; what they write is found in the cache afterwards."""
+
+    def run(stack: LlamaCpuModel, metadata: AttentionMetadata, pools: Pools) -> Tensor:
+        used = list(pools)
+        for layer in layers:
+            used[layer] = torch.zeros_like(pools[layer][0]), torch.zeros_like(pools[layer][1])
+        logits = _RUN(stack, metadata, used)
+        for theirs, ours in zip(pools, used, strict=True):
+            for target, source in zip(theirs, ours, strict=True):
+                target[metadata.write_index] = source[metadata.write_index]
+        return logits
+
+    return run
 
 
-def _leaves_a_layer_out(stack: LlamaCpuModel, plan: AttentionMetadata, pools: Pools) -> Tensor:
+def _leaves_a_layer_out(stack: LlamaCpuModel, metadata: AttentionMetadata, pools: Pools) -> Tensor:
     stack._model.num_layers = len(pools) - 1
-    return _RUN(stack, plan, pools)
+    return _RUN(stack, metadata, pools)
 
 
 @pytest.fixture
@@ -132,7 +147,9 @@ def native_model(kernels: NativeKernels) -> ModelRunner:
         (_writes_nothing, "0 of 2 layers write"),
         (_uses_another_cache, "0 of 2 layers write"),
         (_leaves_a_layer_out, "1 of 2 layers write"),
-        (_reads_no_cache, "no layer reads"),
+        (_reads_elsewhere([0, 1]), "0 of 2 layers read"),
+        (_reads_elsewhere([0]), "1 of 2 layers read"),
+        (_reads_elsewhere([1]), "1 of 2 layers read"),
     ],
 )
 def test_a_wrong_path_of_the_kernels_is_refused(

@@ -19,7 +19,7 @@ from specdec_core.layers.attention.shape import AttentionShape, SizeRange
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.loader import settle_numerics
 from specdec_core.loading.self_check import check_rows, make_exact
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder, tiny_model
 
@@ -52,7 +52,7 @@ def exact(request: pytest.FixtureRequest, decoder: str, searched_once: None) -> 
 def logits_alone(model: ModelRunner, ids: list[int]) -> Tensor:
     """One token after the other, [len(ids), V]."""
     slot = model.allocate()
-    rows = [model.score([Feed(slot, [token], 1)]) for token in ids]
+    rows = [score(model, [(slot, [token], 1)]) for token in ids]
     model.free(slot)
     return torch.cat(rows)
 
@@ -73,9 +73,9 @@ def test_bits_do_not_depend_on_batch_or_chunks(exact: ModelRunner, seed: int) ->
             start = exact.cached_len(slot)
             count = min(rng.choice([0, 1, 1, 3, 9, 40]), len(ids) - start)
             if count:
-                feeds.append(Feed(slot, ids[start : start + count], count))
+                feeds.append((slot, ids[start : start + count], count))
                 places += [(index, start + i) for i in range(count)]
-        logits = exact.score(feeds) if feeds else torch.empty(0)
+        logits = score(exact, feeds) if feeds else torch.empty(0)
         for row, (index, place) in enumerate(places):
             if index in expected:
                 assert torch.equal(logits[row], expected[index][place]), (index, place)
@@ -95,7 +95,7 @@ def test_float32_logits_are_those_of_transformers() -> None:
     with torch.inference_mode():
         expected = reference(input_ids=torch.tensor([ids])).logits[0]
     slot = model.allocate()
-    torch.testing.assert_close(model.score([Feed(slot, ids, len(ids))]), expected)
+    torch.testing.assert_close(score(model, [(slot, ids, len(ids))]), expected)
 
 
 def sees_its_company(plain):  # type: ignore[no-untyped-def]
@@ -172,7 +172,7 @@ def logits_in_chunks(model: ModelRunner, ids: list[int], sizes: list[int]) -> Te
     slot, rows = model.allocate(), []
     for size in sizes:
         chunk = ids[model.cached_len(slot) :][:size]
-        rows += [model.score([Feed(slot, chunk, len(chunk))])] if chunk else []
+        rows += [score(model, [(slot, chunk, len(chunk))])] if chunk else []
     model.free(slot)
     return torch.cat(rows)
 
@@ -181,7 +181,7 @@ def test_attention_is_called_in_its_shapes_only(monkeypatch: pytest.MonkeyPatch)
     model = fast_model("llama", torch.float32)
     ids = list(range(3, 60))
     slot = model.allocate()
-    expected = model.score([Feed(slot, ids, len(ids))])
+    expected = score(model, [(slot, ids, len(ids))])
     attention = AttentionShape(queries=SizeRange(3, 8), key_lens=(128,))
     model.class_table = ClassTable(linears=(), attention=attention)
     attend = ragged_attention.attend_rows
@@ -193,8 +193,8 @@ def test_attention_is_called_in_its_shapes_only(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(ragged_attention, "attend_rows", recording)
     model.rollback(slot, 0)
-    first = model.score([Feed(slot, ids[:40], 40), Feed(model.allocate(), ids[:1], 1)])[:40]
-    rest = [model.score([Feed(slot, [token], 1)]) for token in ids[40:]]
+    first = score(model, [(slot, ids[:40], 40), (model.allocate(), ids[:1], 1)])[:40]
+    rest = [score(model, [(slot, [token], 1)]) for token in ids[40:]]
     torch.testing.assert_close(torch.cat([first, *rest]), expected)
     assert {queries for queries, _ in shapes} == {3, 8}
     assert {num_keys for _, num_keys in shapes} == {128}

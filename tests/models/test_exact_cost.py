@@ -58,7 +58,7 @@ def test_auto_is_exact_where_that_costs_little(
     with caplog.at_level("INFO"):
         settle_numerics(model, Numerics.AUTO)
     assert model.numerics is Numerics.EXACT
-    assert model.attention == ANY_ATTENTION
+    assert model.attention_shape == ANY_ATTENTION
     assert num_wrapped(model) > 0
     assert "+2% of the time of 1 rows, +9% of the time of 40 rows" in caplog.text
     assert set(asked.timed) == {(Numerics.EXACT, True), (Numerics.FAST, False)}

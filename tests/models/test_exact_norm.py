@@ -14,7 +14,7 @@ from specdec_core.errors import NotExactError
 from specdec_core.layers.elementwise import RMSNorm
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.worker.model_runner import ModelRunner
 from tests.models.fake_gpu import on_gpu
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder, tiny_model
@@ -130,7 +130,7 @@ def test_ids_and_logits_of_an_exact_model_stay(dtype: torch.dtype) -> None:
         if has_plain_norms:
             undo_exact(model.module)
         slot = model.allocate()
-        scored.append(model.score([Feed(slot, range(3, 60), 57)]))
+        scored.append(score(model, [(slot, range(3, 60), 57)]))
     assert torch.equal(*scored)
     assert torch.equal(scored[0].argmax(-1), scored[1].argmax(-1))
 

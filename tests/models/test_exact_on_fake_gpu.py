@@ -18,7 +18,7 @@ from specdec_core.config import Numerics
 from specdec_core.layers.attention.shape import ANY_ATTENTION, SizeRange
 from specdec_core.loading import self_check as exact
 from specdec_core.loading.self_check import make_exact
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder
 from specdec_core.worker.round import RoundInput, propose, score_and_verify
@@ -66,8 +66,8 @@ def test_an_exact_pass_never_waits(
     model = on_gpu(waits, decoder, recorder=recorder, block_attention=attention)
     keep_to_classes(model, ANY_ATTENTION if attention else ATTENTION)
     slots = [model.allocate() for _ in range(4)]
-    model.score([Feed(s, range(2, 2 + n), 0) for s, n in zip(slots, (40, 3, 17, 60), strict=True)])
-    logits = model.score([Feed(slot, (5, 6, 7), 3) for slot in slots])
+    score(model, [(s, range(2, 2 + n), 0) for s, n in zip(slots, (40, 3, 17, 60), strict=True)])
+    logits = score(model, [(slot, (5, 6, 7), 3) for slot in slots])
     assert (logits.shape, logits.device) == ((12, VOCAB), GPU)
     assert waits == []
 
@@ -81,7 +81,7 @@ def test_an_exact_round_waits_once_to_draft_and_once_to_verify(
     model = on_gpu(waits, decoder, recorder=recorder, block_attention=attention)
     keep_to_classes(model, ANY_ATTENTION if attention else ATTENTION)
     slots = [model.allocate() for _ in range(2)]
-    model.score([Feed(slot, (2, 3, 4), 0) for slot in slots])
+    score(model, [(slot, (2, 3, 4), 0) for slot in slots])
     propose(model, [RoundInput(slot, (5,), (), K, RULES) for slot in slots])
     assert waits == ["tolist"] * (1 if recorder else K)
     waits.clear()

@@ -15,7 +15,7 @@ from specdec_core.algorithms.exspec import Exspec
 from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import EMPTY_HASH, GroupLease, GroupResult, LeaseRow, Role
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder
@@ -42,7 +42,7 @@ RULES = {
 
 def filled(model: ModelRunner, lengths: tuple[int, ...] = (40, 3, 17)) -> list[int]:
     slots = [model.allocate() for _ in lengths]
-    model.score([Feed(s, range(2, 2 + n), 0) for s, n in zip(slots, lengths, strict=True)])
+    score(model, [(s, range(2, 2 + n), 0) for s, n in zip(slots, lengths, strict=True)])
     return slots
 
 
@@ -71,7 +71,7 @@ def test_a_pass_never_waits(
     """Neither of a prefill nor of a verification."""
     model = on_gpu(waits, decoder, recorder=recorder, block_attention=attention)
     slots = filled(model, (40, 3, 17, 60))
-    logits = model.score([Feed(slot, (5, 6, 7), 3) for slot in slots])
+    logits = score(model, [(slot, (5, 6, 7), 3) for slot in slots])
     assert (logits.shape, logits.device) == ((12, VOCAB), GPU)
     assert waits == []
 

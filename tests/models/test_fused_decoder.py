@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from specdec_core.config import ModelImpl
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.loader import LoadConfig, load_model
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.models.llama import LlamaModel, fuse
 from specdec_core.worker.model_runner import ModelRunner
 from tests.models.folders import save_model
@@ -40,8 +40,8 @@ def logits_of(decoder: str, dtype: torch.dtype) -> Tensor:
     logits = []
     for sizes in SIZES[dtype]:
         fed = [[rng.randrange(VOCAB) for _ in range(size)] for size in sizes]
-        feeds = [Feed(s, ids, len(ids)) for s, ids in zip(slots, fed, strict=True)]
-        logits.append(model.score(feeds))
+        feeds = [(s, ids, len(ids)) for s, ids in zip(slots, fed, strict=True)]
+        logits.append(score(model, feeds))
         for slot in slots:
             model.rollback(slot, model.cached_len(slot) - 1)
     return torch.cat(logits)
@@ -63,7 +63,7 @@ def test_biases_and_tied_heads_are_kept() -> None:
     with torch.inference_mode():
         expected = plain(input_ids=torch.tensor([ids])).logits[0]
     model = ModelRunner(fuse(plain), vocab_size=VOCAB, kv_cache_tokens=64)
-    logits = model.score([Feed(model.allocate(), ids, len(ids))])
+    logits = score(model, [(model.allocate(), ids, len(ids))])
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
 

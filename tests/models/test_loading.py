@@ -24,7 +24,7 @@ from specdec_core.loading.loader import DType, LoadConfig, load_model, load_pair
 from specdec_core.loading.memory import available_host_bytes, default_kv_blocks
 from specdec_core.loading.memory_plan import MemoryPlan, place
 from specdec_core.loading.tokenizers import check_same_tokenizer
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.models.llama import LlamaModel
 from specdec_core.worker.model_runner import ModelRunner
 from tests.models.folders import CORPUS, save_model, tiny_tokenizer
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> str:
 def test_a_folder_becomes_a_model_that_decodes(folder: str) -> None:
     loaded = load_model(folder, SMALL)
     ids = [5, 6, 7, 8]
-    logits = loaded.model.score([Feed(loaded.model.allocate(), ids, 4)])
+    logits = score(loaded.model, [(loaded.model.allocate(), ids, 4)])
     with torch.no_grad():
         expected = tiny_model("llama")(input_ids=torch.tensor([ids])).logits[0]
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
@@ -67,7 +67,7 @@ def test_dtype_and_length_follow_the_configuration(folder: str) -> None:
     model = load_model(folder, config).model
     assert model.max_model_len == 100
     slot = model.allocate()
-    assert model.score([Feed(slot, [1, 2, 3], 1)]).dtype == torch.bfloat16
+    assert score(model, [(slot, [1, 2, 3], 1)]).dtype == torch.bfloat16
 
 
 def test_rotary_embeddings_do_not_look_for_the_longest_row(folder: str) -> None:
@@ -85,7 +85,7 @@ def test_bfloat16_logits_equal_those_of_transformers_bit_for_bit(folder: str) ->
     stock = tiny_model("llama").bfloat16()
     with torch.no_grad():
         expected = stock(input_ids=torch.tensor([[5]])).logits[0].float()
-    assert torch.equal(model.score([Feed(model.allocate(), [5], 1)]), expected)
+    assert torch.equal(score(model, [(model.allocate(), [5], 1)]), expected)
 
 
 @pytest.mark.parametrize("path", ["/nowhere/model", "./nowhere", "~/nowhere", "a/b/c"])

@@ -25,13 +25,13 @@ from specdec_core.kernels.ops import (
     load_kernels,
 )
 from specdec_core.kv_cache.paged import KVShape, PagedKV
-from specdec_core.layers.attention.metadata import Piece, plan_native_pass
-from specdec_core.layers.attention.sdpa import RaggedPass
+from specdec_core.layers.attention.metadata import plan_blocks
+from specdec_core.layers.attention.paged import CpuAttention
 from specdec_core.layers.cpu_linear import NativeLinear, replace_linears
 from specdec_core.layers.elementwise import Heads, NativeOps, RMSNorm, Rotation, TorchOps
 from specdec_core.layers.huge_pages import empty_in_huge_pages
 from specdec_core.loading.self_check import check_rows, make_exact
-from specdec_core.model import Feed
+from specdec_core.model import ForwardInput, score
 from specdec_core.models.llama import LlamaModel, fuse
 from specdec_core.worker import model_runner as transformers_adapter
 from specdec_core.worker.model_runner import ModelRunner
@@ -172,13 +172,16 @@ class Cache:
         self.kv = PagedKV(shape, num_blocks=200)
         self.kernels = kernels
 
-    def attend(self, pieces: Sequence[Piece], heads: Tensor) -> Tensor:
-        """`heads` [T, H + 2 K, D] of the pieces' tokens; caches them."""
-        plan = plan_native_pass(pieces, self.kv)
+    def attend(self, pieces: Sequence[tuple[int, int, int]], heads: Tensor) -> Tensor:
+        """`heads` [T, H + 2 K, D] of the tokens of (slot, place of the first, number of tokens);
+        caches them."""
+        rows = [(slot, range(count), 0) for slot, _, count in pieces]
+        batch = ForwardInput.of(rows, starts=[start for _, start, _ in pieces])
+        attention = CpuAttention(self.kernels)
+        metadata = attention.plan(batch, self.kv)
         sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
         query, key, value = torch.split(heads, sizes, dim=1)
-        ragged = RaggedPass(plan, self.kv, self.kernels)
-        return ragged.attend(0, query, key, value, self.head_dim**-0.5)
+        return attention.attend(metadata, self.kv.pools(0), query, key, value, self.head_dim**-0.5)
 
     def sequence(self, num_tokens: int, seed: int) -> Tensor:
         num_heads = self.num_heads + 2 * self.num_kv_heads
@@ -210,7 +213,7 @@ def test_attention_is_that_of_the_textbook(
 ) -> None:
     cache = Cache(kernels, head_dim)
     heads = cache.sequence(num_tokens, seed=0)
-    piece = Piece(cache.slot_for(num_tokens), 0, range(num_tokens), 0)
+    piece = (cache.slot_for(num_tokens), 0, num_tokens)
     expected = plain_attention(heads, cache.num_heads, cache.num_kv_heads)
     torch.testing.assert_close(
         cache.attend([piece], heads).double(), expected, rtol=2**-6, atol=2**-7
@@ -230,7 +233,7 @@ def test_a_query_has_the_same_bits_alone_in_company_and_in_any_chunk(
     while done != list(lengths):
         counts = [min(rng.randint(0, 40), n - d) for n, d in zip(lengths, done, strict=True)]
         members = [i for i, count in enumerate(counts) if count]
-        pieces = [Piece(slots[i], done[i], range(counts[i]), 0) for i in members]
+        pieces = [(slots[i], done[i], counts[i]) for i in members]
         fed = [sequences[i][done[i] : done[i] + counts[i]] for i in members]
         outputs = cache.attend(pieces, torch.cat(fed)) if members else torch.empty(0)
         for i, output in zip(members, outputs.split([counts[i] for i in members]), strict=True):
@@ -256,8 +259,8 @@ def test_few_queries_of_many_sequences_have_the_bits_of_one(
     slots = [cache.slot_for(length) for length in lengths]
     for slot, sequence, length in zip(slots, sequences, lengths, strict=True):
         if length > 3:
-            cache.attend([Piece(slot, 0, range(length - 3), 0)], sequence[:-3])
-    pieces = [Piece(slot, n - 3, range(3), 0) for slot, n in zip(slots, lengths, strict=True)]
+            cache.attend([(slot, 0, length - 3)], sequence[:-3])
+    pieces = [(slot, n - 3, 3) for slot, n in zip(slots, lengths, strict=True)]
     together = cache.attend(pieces, torch.cat([sequence[-3:] for sequence in sequences]))
     for one, some in zip(alone, together.split(3), strict=True):
         assert torch.equal(one[-3:], some)
@@ -265,9 +268,7 @@ def test_few_queries_of_many_sequences_have_the_bits_of_one(
 
 def _one_by_one(cache: Cache, length: int, seed: int) -> Tensor:
     heads, slot = cache.sequence(length, seed), cache.slot_for(length)
-    return torch.cat(
-        [cache.attend([Piece(slot, i, (0,), 0)], heads[i : i + 1]) for i in range(length)]
-    )
+    return torch.cat([cache.attend([(slot, i, 1)], heads[i : i + 1]) for i in range(length)])
 
 
 def test_what_lies_behind_the_last_key_never_spreads(kernels: NativeKernels) -> None:
@@ -276,7 +277,7 @@ def test_what_lies_behind_the_last_key_never_spreads(kernels: NativeKernels) -> 
     heads, slot = cache.sequence(21, seed=0), cache.slot_for(21)
     for pool in cache.kv.pools(0):
         pool.fill_(math.nan)
-    output = cache.attend([Piece(slot, 0, range(21), 0)], heads)
+    output = cache.attend([(slot, 0, 21)], heads)
     assert not output.isnan().any()
     torch.testing.assert_close(
         output.double(), plain_attention(heads, 6, 2), rtol=2**-6, atol=2**-7
@@ -296,7 +297,7 @@ def test_nor_does_it_where_one_unit_takes_all_key_heads(kernels: NativeKernels) 
         for done, count in ((0, 1), (1, 2), (3, 3)):
             rows = [i for i, length in enumerate(lengths) if length >= done + count]
             fed = [cache.sequence(lengths[i], seed=i)[done : done + count] for i in rows]
-            pieces = [Piece(slots[i], done, range(count), 0) for i in rows]
+            pieces = [(slots[i], done, count) for i in rows]
             parts.append(cache.attend(pieces, torch.cat(fed)))
         outputs.append(torch.cat(parts))
     assert not outputs[1].isnan().any()
@@ -313,8 +314,8 @@ def test_a_model_with_kernels_leaves_blocks_as_they_are(kernels: NativeKernels) 
             for pool in model._kv.pools(layer):
                 pool.fill_(left_behind)
         slot = model.allocate()
-        logits.append(model.score([Feed(slot, prompt, 1)]))
-        logits.append(model.score([Feed(slot, (7,), 1)]))
+        logits.append(score(model, [(slot, prompt, 1)]))
+        logits.append(score(model, [(slot, (7,), 1)]))
         behind = model._kv.pools(0)[0][model._kv.block_table(slot)[2] * 16 + 15]
         assert behind.isnan().all() == math.isnan(left_behind)
         model.free(slot)
@@ -327,7 +328,7 @@ def test_a_model_with_kernels_has_memory_backed_ahead(
     touched = threading.Event()
     monkeypatch.setattr(transformers_adapter, "load_touch", lambda: lambda *area: touched.set())
     model = native_model("llama", kernels)
-    model.score([Feed(model.allocate(), (1, 2, 3), 1)])
+    score(model, [(model.allocate(), (1, 2, 3), 1)])
     assert touched.wait(60)
 
 
@@ -335,7 +336,7 @@ def test_rows_of_a_model_with_kernels_lie_in_runs_of_blocks(kernels: NativeKerne
     model = native_model("llama", kernels)
     slots = [model.allocate() for _ in range(2)]
     for _ in range(3):
-        model.score([Feed(slot, range(16), 1) for slot in slots])
+        score(model, [(slot, range(16), 1) for slot in slots])
     assert [list(model._kv.block_table(slot)) for slot in slots] == [[0, 1, 2], [8, 9, 10]]
 
 
@@ -357,13 +358,14 @@ class OneTokenBlocks:
 def test_blocks_of_any_size_give_the_same_bits(kernels: NativeKernels) -> None:
     cache = Cache(kernels)
     heads, slot = cache.sequence(45, seed=0), cache.slot_for(45)
-    piece = Piece(slot, 0, range(45), 0)
+    piece = (slot, 0, 45)
     expected = cache.attend([piece], heads)
-    plan = plan_native_pass([piece], OneTokenBlocks(cache.kv, 45))
+    batch = ForwardInput.of([(slot, range(45), 0)], starts=[0])
+    plan = plan_blocks(batch, OneTokenBlocks(cache.kv, 45))
     query, key, value = torch.split(heads, [6, 2, 2], dim=1)
-    assert plan.table is not None
-    pools = cache.kv.pools(0)
-    actual = kernels.attend(query, key, value, pools, plan.write_index, plan.table, 64**-0.5)
+    assert plan.rows is not None
+    pools, rows = cache.kv.pools(0), plan.rows
+    actual = kernels.attend(query, key, value, pools, plan.write_index, rows, 1, 64**-0.5)
     assert torch.equal(actual, expected)
 
 
@@ -470,7 +472,7 @@ def _logits_of_rounds(model: ModelRunner) -> Tensor:
     logits = []
     for sizes in ((1, 40, 17, 64), (1, 5, 4, 1), (3, 1, 1, 9)):
         fed = [[rng.randrange(VOCAB) for _ in range(size)] for size in sizes]
-        logits.append(model.score([Feed(s, f, len(f)) for s, f in zip(slots, fed, strict=True)]))
+        logits.append(score(model, [(s, f, len(f)) for s, f in zip(slots, fed, strict=True)]))
     return torch.cat(logits)
 
 
@@ -485,7 +487,7 @@ def test_its_logits_are_as_near_to_float32_as_those_of_transformers(
         theirs = plain(input_ids=torch.tensor([ids])).logits[0].float()
         best = plain.float()(input_ids=torch.tensor([ids])).logits[0]
     model = native_model(architecture, kernels)
-    ours = model.score([Feed(model.allocate(), ids, len(ids))])
+    ours = score(model, [(model.allocate(), ids, len(ids))])
     error, their_error = ((some - best).square().mean().sqrt() for some in (ours, theirs))
     assert error < 1.15 * their_error
 

@@ -13,7 +13,7 @@ from specdec_core.algorithms.padded.model import PaddedTransformersModel
 from specdec_core.layers.attention.shape import ANY_ATTENTION
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
-from specdec_core.model import Feed
+from specdec_core.model import ForwardInput, score
 from specdec_core.stopwatch import Stopwatch
 from specdec_core.worker.model_runner import ModelRunner
 from tests.models.exact_table import keep_to_classes
@@ -46,17 +46,17 @@ def both_logits(model: ModelRunner, num_rounds: int) -> Iterator[tuple[torch.Ten
     padded = PaddedTransformersModel(model)
     ids = [[rng.randrange(VOCAB) for _ in range(length)] for length in PROMPT_LENS]
     kv = padded.new_batch(PROMPT_LENS)
-    padded.score(kv, [Feed(row, row_ids[:-1], 0) for row, row_ids in enumerate(ids)])
+    padded.forward(kv, ForwardInput.of([(row, row_ids[:-1], 0) for row, row_ids in enumerate(ids)]))
     slots = [model.allocate() for _ in ids]
-    model.score([Feed(slot, row_ids[:-1], 0) for slot, row_ids in zip(slots, ids, strict=True)])
+    score(model, [(slot, row_ids[:-1], 0) for slot, row_ids in zip(slots, ids, strict=True)])
     for _ in range(num_rounds):
         drafts = [[rng.randrange(VOCAB) for _ in range(rng.randint(0, 5))] for _ in ids]
         fed = [[row_ids[-1], *draft] for row_ids, draft in zip(ids, drafts, strict=True)]
         yield (
-            padded.score(kv, [Feed(row, tokens, len(tokens)) for row, tokens in enumerate(fed)]),
-            model.score(
-                [Feed(s, tokens, len(tokens)) for s, tokens in zip(slots, fed, strict=True)]
-            ),
+            padded.forward(
+                kv, ForwardInput.of([(row, tokens, len(tokens)) for row, tokens in enumerate(fed)])
+            ).logits,
+            score(model, [(s, tokens, len(tokens)) for s, tokens in zip(slots, fed, strict=True)]),
         )
         for row, draft in enumerate(drafts):
             ids[row] += [*draft[: rng.randint(0, len(draft))], rng.randrange(VOCAB)]
@@ -100,11 +100,11 @@ def test_fast_logits_are_close_to_those_of_the_in_place_cache(
 def test_rows_that_are_fed_nothing_stay_as_they_are() -> None:
     padded = PaddedTransformersModel(loaded("qwen2", torch.float32, max_tokens_per_pass=512))
     kv = padded.new_batch([3, 9, 4])
-    padded.score(kv, [Feed(0, [1, 2], 0), Feed(1, [5] * 8, 0), Feed(2, [7, 8, 9], 0)])
-    before = padded.score(kv, [Feed(2, [6], 1)])
+    padded.forward(kv, ForwardInput.of([(0, [1, 2], 0), (1, [5] * 8, 0), (2, [7, 8, 9], 0)]))
+    before = padded.forward(kv, ForwardInput.of([(2, [6], 1)])).logits
     kv.rollback(2, 3)
-    padded.score(kv, [Feed(0, [3, 3, 3], 3)])
-    torch.testing.assert_close(padded.score(kv, [Feed(2, [6], 1)]), before)
+    padded.forward(kv, ForwardInput.of([(0, [3, 3, 3], 3)]))
+    torch.testing.assert_close(padded.forward(kv, ForwardInput.of([(2, [6], 1)])).logits, before)
     assert kv.cached_lens == [5, 8, 4]
 
 
@@ -116,13 +116,13 @@ def test_a_nan_in_one_row_reaches_no_other(is_exact: bool) -> None:
         make_exact(model)
     padded = PaddedTransformersModel(model)
     kv = padded.new_batch([9, 4])
-    padded.score(kv, [Feed(0, [5] * 8, 0), Feed(1, [7, 8, 9], 0)])
-    before = padded.score(kv, [Feed(1, [6], 1)])
+    padded.forward(kv, ForwardInput.of([(0, [5] * 8, 0), (1, [7, 8, 9], 0)]))
+    before = padded.forward(kv, ForwardInput.of([(1, [6], 1)])).logits
     kv.rollback(1, 3)
     for layer in range(kv.shape.num_layers):
         for pool in kv.pools(layer):
             pool[: kv.num_columns] = torch.nan
-    after = padded.score(kv, [Feed(0, [3], 1), Feed(1, [6], 1)])
+    after = padded.forward(kv, ForwardInput.of([(0, [3], 1), (1, [6], 1)])).logits
     assert after[0].isnan().all()
     torch.testing.assert_close(after[1:], before, atol=0.02, rtol=0.02)
 
@@ -133,7 +133,7 @@ def test_the_view_is_timed_in_exact_numerics_and_not_needed_in_fast(is_exact: bo
     if is_exact:
         make_exact(model)
     padded = PaddedTransformersModel(model)
-    padded.score(padded.new_batch([4]), [Feed(0, [1, 2, 3], 1)])
+    padded.forward(padded.new_batch([4]), ForwardInput.of([(0, [1, 2, 3], 1)]))
     assert (padded.view_s > 0) == is_exact
 
 

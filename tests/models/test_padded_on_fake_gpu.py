@@ -9,7 +9,7 @@ from specdec_core.algorithms.padded.eqspec import Eqspec
 from specdec_core.algorithms.padded.exspec_padded import ExspecPadded
 from specdec_core.algorithms.padded.model import PaddedTransformersModel
 from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
-from specdec_core.model import Feed
+from specdec_core.model import ForwardInput
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.stopwatch import Stopwatch
@@ -38,8 +38,12 @@ def test_a_pass_over_a_rectangle_never_waits(
     """Neither a prefill in several passes nor one of rows that are fed unlike many tokens."""
     padded = padded_on_gpu(waits, decoder, is_exact=is_exact)
     kv = padded.new_batch(PROMPT_LENS)
-    padded.score(kv, [Feed(row, range(2, 1 + n), 0) for row, n in enumerate(PROMPT_LENS)])
-    logits = padded.score(kv, [Feed(row, range(2, 3 + row), 1 + row) for row in range(3)])
+    padded.forward(
+        kv, ForwardInput.of([(row, range(2, 1 + n), 0) for row, n in enumerate(PROMPT_LENS)])
+    )
+    logits = padded.forward(
+        kv, ForwardInput.of([(row, range(2, 3 + row), 1 + row) for row in range(3)])
+    ).logits
     assert (logits.shape, logits.device) == ((6, VOCAB), GPU)
     assert waits == []
 

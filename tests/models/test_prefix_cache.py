@@ -15,7 +15,7 @@ from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.worker.model_runner import ModelRunner
 from tests.equivalence.test_fakes import outputs
 from tests.tiny_models import VOCAB, tiny_decoder
@@ -63,7 +63,7 @@ def numbers_alone(model: ModelRunner, ids: Sequence[int]) -> Tensor:
     """As if token after token had come, without company."""
     slot = model.allocate()
     for token in ids:
-        model.score([Feed(slot, [token], 0)])
+        score(model, [(slot, [token], 0)])
     numbers = numbers_of(model, slot)
     model.free(slot)
     return numbers
@@ -114,15 +114,15 @@ def test_the_bits_of_a_copy_are_those_of_the_shared_block(exact: ModelRunner) ->
     assert kv is not None
     ids = list(range(3, 35))
     first, second = exact.allocate(), exact.allocate()
-    exact.score([Feed(first, ids, 0)])
+    score(exact, [(first, ids, 0)])
     kv.publish(first, array("i", ids))
     assert kv.match_prefix(second, array("i", ids)) == 32
     exact.rollback(second, 20)
-    rewritten = exact.score([Feed(second, [1, 2], 2)])
+    rewritten = score(exact, [(second, [1, 2], 2)])
     alone = exact.allocate()
-    assert torch.equal(rewritten, exact.score([Feed(alone, [*ids[:20], 1, 2], 2)]))
+    assert torch.equal(rewritten, score(exact, [(alone, [*ids[:20], 1, 2], 2)]))
     exact.rollback(alone, 0)
-    exact.score([Feed(alone, ids, 0)])
+    score(exact, [(alone, ids, 0)])
     assert torch.equal(numbers_of(exact, first), numbers_of(exact, alone))
     for slot in (first, second, alone):
         exact.free(slot)

@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.models.llama import fuse
 from specdec_core.models.registry import check_supported, freeze_rope
 from specdec_core.worker.model_runner import ModelRunner
@@ -108,5 +108,5 @@ def test_a_pass_does_not_ask_a_gpu_how_long_its_rows_are(
     freeze_rope(weights)
     model = ModelRunner(fuse(weights), vocab_size=VOCAB, kv_cache_tokens=1024)
     waits.clear()
-    model.score([Feed(model.allocate(), range(2, 90), 1)])
+    score(model, [(model.allocate(), range(2, 90), 1)])
     assert waits == []

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
-from torch import Tensor
 
 from specdec_core.loading import profiler as timing
 from specdec_core.loading.profiler import known_or_timed, time_steps
 from specdec_core.messages import Role
-from specdec_core.model import Feed
+from specdec_core.model import ForwardInput, ForwardOutput
 from specdec_core.speculation.expected_prices import PriceTable
 from specdec_core.step_times import StepTime, rows_that_gain
 from tests.fakes import TokenListModel
@@ -83,13 +82,13 @@ class ReadingClock:
     READ_S = 1e-6
 
     def __init__(self, model: TokenListModel) -> None:
-        self._now, score = 0.0, model.score
+        self._now, forward = 0.0, model.forward
 
-        def timed(feeds: Sequence[Feed]) -> Tensor:
-            self._now += 1e-3 + self.READ_S * sum(model.cached_len(feed.slot) for feed in feeds)
-            return score(feeds)
+        def timed(batch: ForwardInput) -> ForwardOutput:
+            self._now += 1e-3 + self.READ_S * sum(map(model.cached_len, batch.slots))
+            return forward(batch)
 
-        model.score = timed  # type: ignore[method-assign]
+        model.forward = timed  # type: ignore[method-assign]
 
     def __call__(self) -> float:
         return self._now

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from specdec_core import Request, SamplingParams
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, OutOfBlocksError
-from specdec_core.model import CachedModel, Feed
+from specdec_core.model import CachedModel, score
 from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import (
     ARCHITECTURES,
@@ -66,7 +66,7 @@ def greedy(
     feeds: list[Sequence[int]] = list(prompts)
     emitted: list[list[int]] = [[] for _ in prompts]
     for _ in range(max_tokens):
-        logits = model.score([Feed(s, f, 1) for s, f in zip(slots, feeds, strict=True)])
+        logits = score(model, [(s, f, 1) for s, f in zip(slots, feeds, strict=True)])
         feeds = [[token] for token in logits[:, :VOCAB].argmax(-1).tolist()]
         for tokens, feed in zip(emitted, feeds, strict=True):
             tokens += feed
@@ -122,25 +122,25 @@ def check_feeds(
         count = rng.choice([0, 1, 1, 2, 5, 16, 17, 17, 40])
         tokens = [rng.randrange(VOCAB) for _ in range(count)]
         num_logits = rng.choice([0, min(1, count), count])
-        feeds.append(Feed(slot, tokens, num_logits))
+        feeds.append((slot, tokens, num_logits))
         ids_of[slot] += tokens
         if num_logits:
             expected.append(full_logits(stock, ids_of[slot])[-num_logits:])
-    torch.testing.assert_close(model.score(feeds), torch.cat(expected), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(score(model, feeds), torch.cat(expected), atol=1e-4, rtol=1e-4)
 
 
 def test_out_of_blocks_leaves_everything_unchanged(decoder: str) -> None:
     model = adapted(decoder, kv_cache_tokens=64)
     first, second = model.allocate(), model.allocate()
-    before = model.score([Feed(first, prompt(20), 1), Feed(second, prompt(10), 1)])
+    before = score(model, [(first, prompt(20), 1), (second, prompt(10), 1)])
     with pytest.raises(OutOfBlocksError):
-        model.score([Feed(first, prompt(20), 1), Feed(second, prompt(20), 1)])
+        score(model, [(first, prompt(20), 1), (second, prompt(20), 1)])
     assert (model.cached_len(first), model.cached_len(second)) == (20, 10)
     assert model.num_free_blocks == 1
     model.rollback(first, 19)
     model.rollback(second, 9)
-    feeds = [Feed(first, prompt(20)[19:], 1), Feed(second, prompt(10)[9:], 1)]
-    torch.testing.assert_close(model.score(feeds), before, atol=1e-4, rtol=1e-4)
+    feeds = [(first, prompt(20)[19:], 1), (second, prompt(10)[9:], 1)]
+    torch.testing.assert_close(score(model, feeds), before, atol=1e-4, rtol=1e-4)
 
 
 def test_a_pass_that_raises_leaves_everything_unchanged(
@@ -148,9 +148,9 @@ def test_a_pass_that_raises_leaves_everything_unchanged(
 ) -> None:
     model = adapted(decoder, max_tokens_per_pass=8)
     slot = model.allocate()
-    model.score([Feed(slot, prompt(12), 1)])
+    score(model, [(slot, prompt(12), 1)])
     with pytest.raises(IndexError):
-        model.score([Feed(slot, [1] * 30 + [VOCAB + 1], 1)])
+        score(model, [(slot, [1] * 30 + [VOCAB + 1], 1)])
     assert model.cached_len(slot) == 12
     assert model.num_free_blocks == model.num_blocks - 1
 
@@ -173,7 +173,7 @@ def test_a_model_whose_weights_are_shared_by_two_adapters_keeps_their_slots_apar
     shared = tiny_decoder(decoder)
     draft = ModelRunner(shared, vocab_size=VOCAB, kv_cache_tokens=512)
     target = ModelRunner(shared, vocab_size=VOCAB, kv_cache_tokens=512)
-    draft.score([Feed(draft.allocate(), prompt(40), 1)])
+    score(draft, [(draft.allocate(), prompt(40), 1)])
     assert greedy(target, [prompt(9)], 10) == [reference_greedy(stock, prompt(9), 10)]
 
 
@@ -182,7 +182,7 @@ def test_long_feeds_of_a_pass_share_their_attention() -> None:
     stock = tiny_model("llama")
     model = adapted("llama")
     prompts = [prompt(40, s) for s in range(3)] + [prompt(70), prompt(3), prompt(9)]
-    logits = model.score([Feed(model.allocate(), p, 2) for p in prompts])
+    logits = score(model, [(model.allocate(), p, 2) for p in prompts])
     expected = torch.cat([full_logits(stock, p)[-2:] for p in prompts])
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
 
@@ -209,7 +209,7 @@ def test_a_nan_in_freed_blocks_reaches_nobody() -> None:
             pool.fill_(torch.nan)
     slot = model.allocate()
     for tokens in (prompt(5), prompt(1)):
-        assert not model.score([Feed(slot, tokens, 1)]).isnan().any()
+        assert not score(model, [(slot, tokens, 1)]).isnan().any()
 
 
 def test_the_cache_holds_at_least_the_tokens_that_it_was_made_for() -> None:

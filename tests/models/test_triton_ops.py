@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from specdec_core.layers import select as ops_probe
 from specdec_core.layers.elementwise import Heads, LayerOps, RMSNorm, Rotation, TorchOps
 from specdec_core.layers.select import Sizes, device_ops_for, is_right
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.models.llama import LlamaModel
 from specdec_core.worker.model_runner import ModelRunner
 from tests.models.triton_here import DEVICE, needs_triton
@@ -71,7 +71,7 @@ def test_a_model_has_the_logits_that_it_has_with_pytorchs(family: str) -> None:
         decoder = LlamaModel(tiny_model(family), device_ops=ops)
         model = ModelRunner(decoder, vocab_size=VOCAB, kv_cache_tokens=256)
         slot = model.allocate()
-        logits += [model.score([Feed(slot, range(3, 20), 17)]), model.score([Feed(slot, (5,), 1)])]
+        logits += [score(model, [(slot, range(3, 20), 17)]), score(model, [(slot, (5,), 1)])]
     torch.testing.assert_close(logits[2:], logits[:2], atol=2e-5, rtol=1e-5)
 
 

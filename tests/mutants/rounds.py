@@ -98,8 +98,8 @@ MUTANTS = (
     Mutant(
         name="draft-fed-its-whole-proposal-again",
         path=_ROUND,
-        old="feeds = [Feed(turns[i].slot, proposals[i][-1:], 1) for i in live]",
-        new="feeds = [Feed(turns[i].slot, proposals[i], 1) for i in live]",
+        old="batch = ForwardInput.of((turns[i].slot, proposals[i][-1:], 1) for i in live)",
+        new="batch = ForwardInput.of((turns[i].slot, proposals[i], 1) for i in live)",
         breaks="the draft sees its first tokens twice",
         killed_by=(_REPLICA_TESTS + "test_a_draft_caches_all_drafted_tokens_but_the_last",),
     ),
@@ -150,8 +150,8 @@ MUTANTS = (
     Mutant(
         name="choice-of-a-catch-up-row-shifts-the-others",
         path=_ROUND,
-        old="feeds = [Feed(turn.slot, turn.new_ids, min(turn.num_choices, 1)) for turn in turns]",
-        new="feeds = [Feed(turn.slot, turn.new_ids, 1) for turn in turns]",
+        old="ForwardInput.of((t.slot, t.new_ids, min(t.num_choices, 1)) for t in turns)",
+        new="ForwardInput.of((t.slot, t.new_ids, 1) for t in turns)",
         breaks="rows that only catch up are given the logits of others",
         killed_by=(_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",),
     ),

@@ -21,7 +21,7 @@ from specdec_core import (
 from specdec_core.config import KPolicyName
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.loading.loader import LoadConfig, load_model
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.training.draft_folder import materialise, save_draft, write_compact
 from specdec_core.training.draft_network import DraftShape, build_draft
 from specdec_core.training.target_files import TargetFiles, open_target
@@ -49,7 +49,7 @@ def draft(tmp_path_factory: pytest.TempPathFactory, target: TargetFiles) -> Path
 
 def _logits(folder: Path) -> torch.Tensor:
     model = load_model(str(folder), LOAD).model
-    return model.score([Feed(model.allocate(), PROMPT, len(PROMPT))])
+    return score(model, [(model.allocate(), PROMPT, len(PROMPT))])
 
 
 def test_transformers_loads_the_folder_with_its_full_head(draft: Path) -> None:

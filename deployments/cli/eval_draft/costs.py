@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from specdec_core.choice_rules import SamplingRules
-from specdec_core.model import CachedModel, Feed
+from specdec_core.model import CachedModel, score
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.round import RoundInput, propose, score_and_verify
 
@@ -81,7 +81,7 @@ def _seconds(
     slots = [model.allocate() for _ in turns]
     turns = [turn._replace(slot=slot) for turn, slot in zip(turns, slots, strict=True)]
     try:
-        model.score([Feed(slot, (_TOKEN,) * context, 0) for slot in slots])
+        score(model, [(slot, (_TOKEN,) * context, 0) for slot in slots])
         return median(_timed(model, turns, run, context) for _ in range(_REPEATS))
     finally:
         for slot in slots:

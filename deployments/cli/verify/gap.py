@@ -20,7 +20,7 @@ from deployments.cli.verify.compare import Difference
 from specdec_core.algorithms.padded.interface import PaddedBatch
 from specdec_core.algorithms.padded.model import padded
 from specdec_core.choice_rules import SampleRow
-from specdec_core.model import CachedModel, Feed, ScoringModel
+from specdec_core.model import CachedModel, ForwardInput, ScoringModel, score
 from specdec_core.request import Request
 from specdec_core.sampling.gumbel import gumbel, noise_keys
 from specdec_core.sampling.logit_processors import process
@@ -131,9 +131,9 @@ def _plain_passes(model: CachedModel, decoded: Decoded, count: int) -> Iterator[
     one."""
     slot = model.allocate()
     try:
-        yield model.score([Feed(slot, decoded.request.prompt_token_ids, 1)]).float()
+        yield score(model, [(slot, decoded.request.prompt_token_ids, 1)]).float()
         for token_id in decoded.token_ids[: count - 1]:
-            yield model.score([Feed(slot, (token_id,), 1)]).float()
+            yield score(model, [(slot, (token_id,), 1)]).float()
     finally:
         model.free(slot)
 
@@ -146,8 +146,8 @@ def _logits_in_company(
     logits: list[list[Tensor]] = [[] for _ in rows]
     with _cache(model, rows, company.is_padded) as (scoring, slots):
         for tokens in _company_passes(rows, company):
-            feeds = [Feed(slots[i], ids, num_logits) for i, (ids, num_logits) in tokens.items()]
-            parts = torch.split(scoring.score(feeds).float(), [feed.num_logits for feed in feeds])
+            batch = ForwardInput.of((slots[i], *fed) for i, fed in tokens.items())
+            parts = torch.split(scoring.forward(batch).logits.float(), list(batch.num_logits))
             for index, part in zip(tokens, parts, strict=True):
                 logits[index].append(part)
     return [torch.cat(parts) for parts in logits]

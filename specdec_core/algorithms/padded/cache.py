@@ -33,7 +33,10 @@ _WORD = torch.int64
 
 
 class PaddedKV:
-    """The keys and values of B rows in one rectangle."""
+    """The keys and values of B rows in one rectangle. As KVBlocks, a row is a slot whose blocks
+    have one token each."""
+
+    block_size = 1
 
     def __init__(self, shape: KVShape, content_lens: Sequence[int]) -> None:
         """Make empty rows, padded for contents of these lengths."""
@@ -66,6 +69,16 @@ class PaddedKV:
         keys_BSW, values_BSW = self._storage_PBSW[2 * layer], self._storage_PBSW[2 * layer + 1]
         heads = (-1, self.shape.num_kv_heads, self.shape.head_dim)
         return keys_BSW.view(heads), values_BSW.view(heads)
+
+    def block_table(self, slot: int) -> Sequence[int]:
+        """Return the rows of the pools that cache a row's tokens."""
+        first = slot * self.num_columns + self.starts[slot]
+        return range(first, first + self.cached_lens[slot])
+
+    @property
+    def all_pools(self) -> Sequence[tuple[Tensor, Tensor]]:
+        """Return `pools` of every layer, a new object each time, because `extend` may move them."""
+        return [self.pools(layer) for layer in range(self.shape.num_layers)]
 
     def places(self, num_columns: int) -> Tensor:
         """Return the place of every column in its row's content, negative in the padding; [B,

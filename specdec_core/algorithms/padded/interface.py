@@ -1,7 +1,7 @@
 """The interface between the padded algorithms and the models: a causal LM over a left-padded batch.
 
 The batch (padded/cache.py) belongs to the caller. The algorithm makes it empty, fills it by
-`score`, realigns, splits and stacks it. Draft and target are used through the same methods.
+`forward`, realigns, splits and stacks it. Draft and target are used through the same methods.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
 
 from specdec_core.algorithms.padded.cache import PaddedKV
-from specdec_core.model import Feed
+from specdec_core.model import ForwardInput, ForwardOutput
 
 
 class PaddedLM(Protocol):
@@ -43,11 +42,10 @@ class PaddedLM(Protocol):
         """Return empty rows, padded for contents of these lengths."""
         ...
 
-    def score(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Tensor:
-        """Feed rows of `kv` their tokens, in ascending order of rows; `Feed.slot` is the row.
+    def forward(self, kv: PaddedKV, batch: ForwardInput) -> ForwardOutput:
+        """Feed rows of `kv` their tokens, in ascending order of rows; a row is a slot of `batch`.
 
-        Returns next-token logits, [sum of num_logits, V >= vocab_size], rows in the order of
-        `feeds`.
+        Raises ModelNotSupportedError for taps, because left-padded passes return no features.
         """
         ...
 
@@ -69,8 +67,8 @@ class PaddedBatch:
     def rollback(self, slot: int, length: int) -> None:
         self.kv.rollback(slot, length)
 
-    def score(self, feeds: Sequence[Feed]) -> Tensor:
-        return self.model.score(self.kv, feeds)
+    def forward(self, batch: ForwardInput) -> ForwardOutput:
+        return self.model.forward(self.kv, batch)
 
 
 @runtime_checkable

@@ -9,20 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch import Tensor
 
-from specdec_core.algorithms.padded.attention import (
-    OffsetPass,
-    RectanglePass,
-    RowOffsets,
-    plan_rectangle,
-)
+from specdec_core.algorithms.padded.attention import RectangleAttention
 from specdec_core.algorithms.padded.cache import PaddedKV
 from specdec_core.algorithms.padded.interface import Paddable, PaddedLM
 from specdec_core.config import Numerics
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.layers.attention.metadata import split_into_passes
-from specdec_core.model import CachedModel, Feed
+from specdec_core.model import CachedModel, ForwardInput, ForwardOutput
 from specdec_core.stopwatch import Stopwatch
 from specdec_core.worker.model_runner import ModelRunner
 
@@ -46,57 +40,54 @@ class PaddedTransformersModel:
         return PaddedKV(self._model.cache_shape, content_lens)
 
     @torch.inference_mode()
-    def score(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Tensor:
-        """See PaddedLM. Feeds beyond `max_tokens_per_pass` take several passes."""
-        rows = [feed.slot for feed in feeds]
+    def forward(self, kv: PaddedKV, batch: ForwardInput) -> ForwardOutput:
+        """See PaddedLM. More than `max_tokens_per_pass` tokens take several passes."""
+        if batch.taps:
+            raise ModelNotSupportedError("passes over a left-padded batch return no features")
+        rows = list(batch.slots)
         assert rows == sorted(set(rows)), "a row is fed once, in order"
-        assert all(0 <= feed.num_logits <= len(feed.tokens) for feed in feeds)
+        columns = batch.num_logits, batch.token_counts
+        assert all(0 <= wanted <= count for wanted, count in zip(*columns, strict=True))
         is_exact = self._model.numerics is Numerics.EXACT
-        passes = self._exact_passes(kv, feeds) if is_exact else self._fast_passes(kv, feeds)
-        logits = [some for some in passes if some.shape[0]]
+        batch = batch._replace(starts=[kv.cached_lens[row] for row in batch.slots])
+        passes = self._exact_passes(kv, batch) if is_exact else self._fast_passes(kv, batch)
+        logits = [some.logits for some in passes if some.logits.shape[0]]
         if not logits:
-            return torch.empty(0, self._model.module.config.vocab_size, device=self.device)
-        return logits[0] if len(logits) == 1 else torch.cat(logits)
+            return ForwardOutput(
+                torch.empty(0, self._model.module.config.vocab_size, device=self.device)
+            )
+        return ForwardOutput(logits[0] if len(logits) == 1 else torch.cat(logits))
 
-    def _exact_passes(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Iterator[Tensor]:
+    def _exact_passes(self, kv: PaddedKV, batch: ForwardInput) -> Iterator[ForwardOutput]:
         """Run the passes of the in-place cache, over the batch read row by row."""
-        model = self._model
-        starts = [kv.cached_lens[feed.slot] for feed in feeds]
-        kv.extend({feed.slot: len(feed.tokens) for feed in feeds})
-        for pieces in split_into_passes(
-            feeds, starts, model.max_tokens_per_pass, model.attention.queries.high
-        ):
-            if pieces and model.block_attention is not None:
-                yield model.run_over_blocks(pieces, RowOffsets(kv))
-            elif pieces:
-                plan = model.plan(pieces, RowOffsets(kv))
-                yield model.run_pass(plan, OffsetPass(plan, kv, self._view_watch, model.kernels))
+        model, attention = self._model, self._model.attention_backend(self._view_watch)
+        kv.extend(dict(zip(batch.slots, batch.token_counts, strict=True)))
+        max_queries = model.attention_shape.queries.high
+        for one_pass in split_into_passes(batch, model.max_tokens_per_pass, max_queries):
+            yield model.run_pass(one_pass, kv, kv.all_pools, attention)
 
-    def _fast_passes(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Iterator[Tensor]:
+    def _fast_passes(self, kv: PaddedKV, batch: ForwardInput) -> Iterator[ForwardOutput]:
         """Run windows of columns from the left. All wanted logits are in the last window."""
         model = self._model
-        for window in _windows(feeds, model.max_tokens_per_pass // max(len(feeds), 1)):
-            kv.extend({feed.slot: len(feed.tokens) for feed in window})
-            plan = plan_rectangle(kv, window)
-            rectangle = RectanglePass(plan, kv, window, model.num_query_groups)
-            yield model.run_pass(plan, rectangle)
+        attention = RectangleAttention(model.num_query_groups, model.attention_shape)
+        for window in _windows(batch, model.max_tokens_per_pass // max(len(batch.slots), 1)):
+            kv.extend(dict(zip(window.slots, window.token_counts, strict=True)))
+            yield model.run_pass(window, kv, kv.all_pools, attention)
 
 
-def _windows(feeds: Sequence[Feed], num_columns: int) -> Iterator[list[Feed]]:
-    """Cut feeds that end together into windows of at most `num_columns` columns. A proposal is
+def _windows(batch: ForwardInput, num_columns: int) -> Iterator[ForwardInput]:
+    """Cut rows that end together into windows of at most `num_columns` columns. A proposal is
     never cut."""
-    longest = max((len(feed.tokens) for feed in feeds), default=0)
-    step = max(num_columns, 1, *(feed.num_logits for feed in feeds))
+    longest = max(batch.token_counts, default=0)
+    step = max(num_columns, 1, *batch.num_logits)
     for end in range(longest % step or step, longest + step, step):
-        yield [_window(feed, end - step - longest, end - longest) for feed in feeds]
-
-
-def _window(feed: Feed, first: int, end: int) -> Feed:
-    """Return tokens [first, end), counted from the end of the feed with negative numbers, up to
-    0."""
-    count = len(feed.tokens)
-    tokens = feed.tokens[max(count + first, 0) : max(count + end, 0)]
-    return Feed(feed.slot, tokens, feed.num_logits if end == 0 else 0)
+        rows, starts = [], []
+        for (row, tokens, num_logits), start in zip(batch.rows(), batch.starts, strict=True):
+            num_padding = longest - len(tokens)
+            first, last = max(end - step - num_padding, 0), max(end - num_padding, 0)
+            rows.append((row, tokens[first:last], num_logits if end >= longest else 0))
+            starts.append(start + first)
+        yield ForwardInput.of(rows, starts=starts)
 
 
 def padded(model: CachedModel) -> PaddedLM:

@@ -17,7 +17,7 @@ from specdec_core.algorithms.padded.interface import PaddedBatch, PaddedLM
 from specdec_core.algorithms.padded.invariants import check_invariants, check_rectangle
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, uses_draft_model
-from specdec_core.model import Feed
+from specdec_core.model import ForwardInput
 from specdec_core.request import TokenEvent
 from specdec_core.sampling.token_logprobs import take_prompts
 from specdec_core.scheduler.stats import SchedulerStats, dense
@@ -80,11 +80,11 @@ class PaddedRound:
         with self._verify_watch:
             fresh = {row: s for row, s in enumerate(sequences) if len(s.ids) > 1}
             shares = [s.prompt_share for s in fresh.values()]
-            feeds = [
-                Feed(row, s.ids[:-1], share.num_rows)
+            batch = ForwardInput.of(
+                (row, s.ids[:-1], share.num_rows)
                 for (row, s), share in zip(fresh.items(), shares, strict=True)
-            ]
-            logits = group.target.score(feeds)
+            )
+            logits = group.target.forward(batch).logits
             prompts, _ = take_prompts(logits, shares, self._models[0].vocab_size)
             for sequence, prompt in zip(fresh.values(), prompts, strict=True):
                 sequence.prompt_logprobs = prompt

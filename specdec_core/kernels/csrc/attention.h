@@ -32,7 +32,8 @@ typedef struct {
     int64_t query_stride;
     const bf16 *keys, *values; /* [rows, K, D] */
     bf16 *out; /* [T, H, D] */
-    const int32_t *pieces; /* [P, 3]: first token, tokens, place of the first one */
+    const int32_t *query_ends; /* [P + 1] tokens before each piece, then all of them */
+    const int32_t *key_counts; /* [P] keys that the piece's last query sees */
     const int32_t *tables; /* [P, table_width] blocks of the sequence */
     int64_t num_pieces, table_width, block_size, heads, key_heads, size;
     int64_t most_units; /* of a piece and key head */
@@ -348,25 +349,29 @@ static void mix(const Attention *a, const Unit *u, Work *w, const float *highest
     for (int64_t q = 0; q < all_queries(u); q++) total[q] = sum_of(total_of[q]);
 }
 
+static int64_t tokens_of(const Attention *a, int64_t piece) {
+    return a->query_ends[piece + 1] - a->query_ends[piece];
+}
+
 /* Whether a piece's few queries are one unit over all key heads, where there are pieces enough for all
  * threads. A token's heads lie beside each other: a walk for each head skips the others' numbers, and
  * memory gives half of what it gives to one walk over everything. */
 static int shares_heads(const Attention *a, int64_t piece) {
     return MAY_SHARE && a->block_size == KEYS && a->key_heads * a->size <= MAX_ROW &&
-           a->pieces[3 * piece + 1] * a->heads <= MAX_QUERIES &&
+           tokens_of(a, piece) * a->heads <= MAX_QUERIES &&
            a->num_pieces >= a->num_threads;
 }
 
 static Unit unit_of(const Attention *a, int64_t piece, int64_t key_head, int64_t first_query) {
-    const int32_t *facts = a->pieces + 3 * piece;
-    int64_t groups = a->heads / a->key_heads, num_queries = facts[1] * groups - first_query;
+    int64_t groups = a->heads / a->key_heads, num_tokens = tokens_of(a, piece);
+    int64_t num_queries = num_tokens * groups - first_query;
     Unit unit = {.table = a->tables + piece * a->table_width,
                  .key_head = key_head,
                  .num_heads = shares_heads(a, piece) ? a->key_heads : 1,
-                 .first_token = facts[0],
+                 .first_token = a->query_ends[piece],
                  .first_query = first_query,
                  .num_queries = num_queries < MAX_QUERIES ? num_queries : MAX_QUERIES,
-                 .place = facts[2]};
+                 .place = a->key_counts[piece] - num_tokens};
     unit.num_keys = unit.place + (first_query + unit.num_queries - 1) / groups + 1;
     return unit;
 }
@@ -377,7 +382,7 @@ static int attend(const void *room, uint64_t ticket, int64_t index) {
     int64_t first_query = (a->most_units - 1 - index / (a->num_pieces * a->key_heads)) * MAX_QUERIES;
     int64_t piece = index / a->key_heads % a->num_pieces, key_head = index % a->key_heads;
     int64_t groups = a->heads / a->key_heads;
-    if (a->pieces[3 * piece + 1] * groups <= first_query) return commits(ticket, index);
+    if (tokens_of(a, piece) * groups <= first_query) return commits(ticket, index);
     if (key_head && shares_heads(a, piece)) return commits(ticket, index);
     Unit u = unit_of(a, piece, key_head, first_query);
     Work work;
@@ -400,7 +405,7 @@ static int64_t num_attention_units(Attention *a) {
     int64_t groups = a->heads / a->key_heads;
     a->most_units = 1;
     for (int64_t p = 0; p < a->num_pieces; p++) {
-        int64_t units = (a->pieces[3 * p + 1] * groups + MAX_QUERIES - 1) / MAX_QUERIES;
+        int64_t units = (tokens_of(a, p) * groups + MAX_QUERIES - 1) / MAX_QUERIES;
         a->most_units = units > a->most_units ? units : a->most_units;
     }
     return a->num_pieces * a->key_heads * a->most_units;

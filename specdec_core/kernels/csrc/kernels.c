@@ -147,7 +147,7 @@ typedef struct {
 typedef struct {
     const int64_t *ids, *places, *write_index, *wanted; /* [T], [T], [T], [N] */
     const bf16 *cosine, *sine; /* [places, D] */
-    const int32_t *pieces, *tables;
+    const int32_t *query_ends, *key_counts, *tables; /* as of Attention */
     bf16 *out; /* [N, V] logits, or [N, E] without a head */
     int64_t num_tokens, num_wanted, num_pieces, table_width, block_size, num_threads;
 } Pass;
@@ -227,8 +227,8 @@ static int64_t begin_mixing(const Context *c, const Layer *layer, int stage, Ope
                                     .size = m->size, .epsilon = m->head_epsilon});
     return begin_attention(
         o, (Attention){.query = m->heads, .query_stride = stride, .keys = layer->keys,
-                       .values = layer->values, .out = m->mixed, .pieces = p->pieces,
-                       .tables = p->tables, .num_pieces = p->num_pieces,
+                       .values = layer->values, .out = m->mixed, .query_ends = p->query_ends,
+                       .key_counts = p->key_counts, .tables = p->tables, .num_pieces = p->num_pieces,
                        .table_width = p->table_width, .block_size = p->block_size,
                        .heads = m->num_heads, .key_heads = m->key_heads, .size = m->size,
                        .num_threads = p->num_threads, .scaling = m->scaling});
@@ -307,8 +307,8 @@ static const void *keep(char **room, const void *from, int64_t count, size_t siz
 /* Caches the tokens of the pass and writes what is wanted. */
 void specdec_run_pass(const Model *m, const Pass *p) {
     int64_t num_indices = 3 * p->num_tokens + p->num_wanted;
-    int64_t num_facts = p->num_pieces * (3 + p->table_width);
-    Context *c = begin_job(sizeof *c + 8 * num_indices + 4 * num_facts + 8 * 64);
+    int64_t num_facts = p->num_pieces * (2 + p->table_width) + 1;
+    Context *c = begin_job(sizeof *c + 8 * num_indices + 4 * num_facts + 9 * 64);
     char *room = (char *)(c + 1);
     c->model = *m;
     c->pass = *p;
@@ -317,7 +317,8 @@ void specdec_run_pass(const Model *m, const Pass *p) {
     c->pass.places = keep(&room, p->places, p->num_tokens, sizeof *p->places);
     c->pass.write_index = keep(&room, p->write_index, p->num_tokens, sizeof *p->write_index);
     c->pass.wanted = keep(&room, p->wanted, p->num_wanted, sizeof *p->wanted);
-    c->pass.pieces = keep(&room, p->pieces, 3 * p->num_pieces, sizeof *p->pieces);
+    c->pass.query_ends = keep(&room, p->query_ends, p->num_pieces + 1, sizeof *p->query_ends);
+    c->pass.key_counts = keep(&room, p->key_counts, p->num_pieces, sizeof *p->key_counts);
     c->pass.tables = keep(&room, p->tables, p->num_pieces * p->table_width, sizeof *p->tables);
     int64_t ending = p->num_wanted ? (m->head ? 2 : 1) : 0;
     run_job((JobKind){STAGES_OF_LAYER * m->num_layers + ending, begin_stage_of_pass, run_operation,
@@ -401,7 +402,7 @@ typedef struct {
     bf16 *keys, *values; /* [rows, K, D] */
     const int64_t *write_index; /* [T] row of the pools that each token is written to */
     bf16 *out; /* [T, H, D] */
-    const int32_t *pieces, *tables; /* as of Attention */
+    const int32_t *query_ends, *key_counts, *tables; /* as of Attention */
     int64_t num_tokens, num_pieces, table_width, block_size, heads, key_heads, size, num_threads;
     float scaling;
 } AttentionCall;
@@ -418,7 +419,8 @@ void specdec_attend(const AttentionCall *a) {
     alone->num_units = begin_attention(
         &alone->operation,
         (Attention){.query = a->query, .query_stride = a->query_stride, .keys = a->keys,
-                    .values = a->values, .out = a->out, .pieces = a->pieces, .tables = a->tables,
+                    .values = a->values, .out = a->out, .query_ends = a->query_ends,
+                    .key_counts = a->key_counts, .tables = a->tables,
                     .num_pieces = a->num_pieces, .table_width = a->table_width,
                     .block_size = a->block_size, .heads = a->heads, .key_heads = a->key_heads,
                     .size = a->size, .num_threads = a->num_threads, .scaling = a->scaling});

@@ -1,31 +1,35 @@
 """Metadata of a forward pass: index tensors, built once per pass and used by every layer.
 
-A pass is flat and ragged: the tokens of all rows follow each other on one axis, without padding.
-Only attention is split, into segments. Rows with few queries are padded to a rectangle together.
-The pieces of one long feed share a segment and its keys. Other long rows share a segment with rows
-of the same two lengths.
+A pass is flat and ragged: the tokens of all rows follow each other on one axis, without padding, in
+the order of the input. Only attention pads, and each backend has its own planner here.
 
-Shape legend: T tokens of the pass, R rows of a segment, Q queries per row, G query heads per
-key-value head, S keys per row (rounded up), N logits.
+`plan_segments` splits the pass into segments, each a rectangle of queries and keys. Rows with few
+queries are padded to one rectangle. The pieces of one long feed share a segment and its keys. Other
+long rows share a segment with rows of the same two lengths. `plan_blocks` is for kernels that read
+the blocks themselves and take rows of any lengths.
+
+Shape legend: T tokens of the pass, P rows of the pass, R rows of a segment, Q queries per row, H
+query heads, K key-value heads, G = H / K, D head size, S keys per row (rounded up), W blocks of a
+row, N logits.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, groupby
+from collections.abc import Collection, Sequence
+from itertools import accumulate, chain
+from operator import add
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from specdec_core.host_copies import on_device, to_device
-from specdec_core.kernels.ops import PieceTable
+from specdec_core.kernels.ops import BlockRows
 from specdec_core.kv_cache.paged import KVShape
 from specdec_core.layers.attention.shape import AttentionShape
-from specdec_core.model import Feed
+from specdec_core.model import ForwardInput, Row
 
 MAX_SHORT_QUERIES = 16
 """Maximum queries of the rows that are padded to one rectangle."""
@@ -43,42 +47,21 @@ class KVBlocks(Protocol):
     def block_table(self, slot: int) -> Sequence[int]: ...
 
 
-class Piece(NamedTuple):
-    """A part of a feed that runs in one pass and is one row of attention."""
-
-    slot: int
-    start: int
-    """Place of the first token in its sequence."""
-    tokens: Sequence[int]
-    num_logits: int
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.tokens)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(NamedTuple):
     """Rows whose attention is one call."""
 
-    num_rows: int
-    num_queries: int
-    first_token: int
-    num_tokens: int
     query_index: Tensor | None
-    """[R * Q] token of each padded query; None when the rows fill the rectangle."""
-    token_index: Tensor | None
-    """[T] padded query of each of the segment's tokens, the inverse of `query_index`."""
-    block_index: Tensor
+    """[R * Q] token of each query, padded queries included. None if the queries are the tokens of
+    the pass in their order."""
+    block_index: Tensor | None
     """[R * blocks of S] blocks of every row. [blocks of S] when all rows are of one slot and read
-    the same keys."""
+    the same keys. None for attention that gathers no keys."""
     mask: Tensor
     """[R, 1, G * Q, S] additive."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionMetadata:
-    """One forward pass. Attention uses either `segments` or `table`."""
+class AttentionMetadata(NamedTuple):
+    """One forward pass. Attention uses either `segments` or `rows`."""
 
     input_ids: Tensor
     """[1, T]"""
@@ -87,210 +70,190 @@ class AttentionMetadata:
     write_index: Tensor
     """[T] row of the key and value pools that each token writes."""
     logits_index: Tensor
-    """[N] tokens whose logits are wanted, in the order of the feeds."""
-    segments: tuple[Segment, ...] = ()
-    table: PieceTable | None = None
-    last_place: int = 0
-    """Maximum place of all tokens, if there is a table."""
+    """[N] tokens whose logits are wanted."""
+    block_size: int = 1
+    """Tokens of a block."""
+    segments: Sequence[Segment] = ()
+    token_index: Tensor | None = None
+    """[T] place of each token in the queries of all segments, one segment after another. None if
+    the order is the same."""
+    rows: BlockRows | None = None
+    """Set for kernels that read the blocks themselves."""
 
 
-def split_into_passes(
-    feeds: Sequence[Feed], starts: Sequence[int], max_tokens: int, max_queries: int
-) -> list[list[Piece]]:
-    """Cut feeds, in order, into passes of at most `max_tokens` tokens and pieces of `max_queries`.
+def split_into_passes(batch: ForwardInput, max_tokens: int, max_queries: int) -> list[ForwardInput]:
+    """Cut a call, in order, into passes of at most `max_tokens` tokens and rows of `max_queries`.
 
-    Pieces of one feed may share a pass: keys are written before any query reads them.
+    Rows of one slot may share a pass, because keys are written before any query reads them. No pass
+    and no row is without tokens.
     """
-    passes: list[list[Piece]] = [[]]
-    room = max_tokens
-    for feed, start in zip(feeds, starts, strict=True):
-        done = 0
-        while done < len(feed.tokens):
+    counts = batch.token_counts
+    is_whole = len(batch.token_ids) <= max_tokens and max(counts, default=0) <= max_queries
+    if is_whole and min(counts, default=0) > 0:
+        return [batch]  # nearly always
+    passes: list[list[tuple[int, Row]]] = []
+    room = 0
+    for (slot, tokens, num_logits), start in zip(batch.rows(), batch.starts, strict=True):
+        done, first_wanted = 0, len(tokens) - num_logits
+        while done < len(tokens):
             if room == 0:
                 passes.append([])
                 room = max_tokens
-            count = min(room, len(feed.tokens) - done, max_queries)
-            passes[-1].append(_piece(feed, start, done, done + count))
-            done += count
-            room -= count
-    return passes
+            end = min(done + room, done + max_queries, len(tokens))
+            num_wanted = max(end - max(done, first_wanted), 0)
+            passes[-1].append((start + done, (slot, tokens[done:end], num_wanted)))
+            room -= end - done
+            done = end
+    return [
+        ForwardInput.of((row for _, row in rows), batch.taps, [start for start, _ in rows])
+        for rows in passes
+    ]
 
 
-def _piece(feed: Feed, start: int, first: int, end: int) -> Piece:
-    first_wanted = len(feed.tokens) - feed.num_logits
-    num_logits = max(end - max(first, first_wanted), 0)
-    return Piece(feed.slot, start + first, feed.tokens[first:end], num_logits)
-
-
-def plan_native_pass(pieces: Sequence[Piece], kv: KVBlocks) -> AttentionMetadata:
-    """Return only the indices, for kernels that read blocks and take rows of any lengths.
-
-    The indices are views of two tensors. With one row, creating a tensor costs more than its
-    content.
-    """
-    ids: list[int] = []
-    places: list[int] = []
-    rows: list[int] = []
-    wanted: list[int] = []
-    facts: list[int] = []
-    size = kv.block_size
-    for slot, start, tokens, num_logits in pieces:
-        first, end = len(ids), start + len(tokens)
-        facts += first, end - start, start
-        ids += tokens
-        places += range(start, end)
-        table = kv.block_table(slot)
-        rows += [table[place // size] * size + place % size for place in range(start, end)]
-        wanted += range(len(ids) - num_logits, len(ids))
-    sizes = [len(ids), len(ids), len(ids), len(wanted)]
-    numbers = array("q", ids + places + rows + wanted)
-    indices = to_device(torch.frombuffer(numbers, dtype=torch.long), kv.shape.device)
-    input_ids, position_ids, write_index, logits_index = indices.split_with_sizes(sizes)
-    return AttentionMetadata(
-        input_ids=input_ids.unsqueeze(0),
-        position_ids=position_ids.unsqueeze(0),
-        write_index=write_index,
-        logits_index=logits_index,
-        table=_piece_table(pieces, facts, kv),
-        last_place=max(places),
+def plan_blocks(batch: ForwardInput, kv: KVBlocks) -> AttentionMetadata:
+    """Return the metadata for kernels that read the blocks and take rows of any lengths."""
+    counts, num_rows = batch.token_counts, len(batch.slots)
+    ends = list(map(add, batch.starts, counts))
+    width = -(-max(ends) // kv.block_size)
+    # One copy for three tensors. Each begins at a multiple of 16 bytes, because Triton compiles
+    # another kernel for addresses that do not.
+    num_ends, num_counts = num_rows + 4 & ~3, num_rows + 3 & ~3
+    numbers = array("i", [0, *accumulate(counts), *[0] * (num_ends - num_rows - 1)])
+    numbers.extend([*ends, *[0] * (num_counts - num_rows)])
+    append_blocks(numbers, batch.slots, width, kv)
+    numbers_X = to_device(torch.frombuffer(numbers, dtype=torch.int32), kv.shape.device)
+    query_ends, key_counts, blocks = numbers_X.split_with_sizes(
+        [num_ends, num_counts, num_rows * width]
     )
+    rows = BlockRows(
+        query_ends=query_ends[: num_rows + 1],
+        key_counts=key_counts[:num_rows],
+        blocks=blocks.view(num_rows, width),
+        max_queries=max(counts),
+        max_keys=max(ends),
+    )
+    return AttentionMetadata(*flat_indices(batch, kv), kv.block_size, rows=rows)
 
 
-def _piece_table(pieces: Sequence[Piece], facts: list[int], kv: KVBlocks) -> PieceTable:
-    """Return the table of `facts`, which has the format of PieceTable, one piece after another."""
+def append_blocks(numbers: array[int], slots: Sequence[int], width: int, kv: KVBlocks) -> None:
+    """Append `width` blocks of each slot.
+
+    A slot is padded with its own last block. Reads of the padding are masked, but 0 * NaN is NaN,
+    and a NaN that another request left must not spread.
+    """
+    for slot in slots:
+        table = kv.block_table(slot)[:width]
+        numbers.extend(table)
+        numbers.extend(array("i", table[-1:]) * (width - len(table)))
+
+
+def flat_indices(batch: ForwardInput, kv: KVBlocks) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return input_ids, position_ids, write_index and logits_index of AttentionMetadata.
+
+    They are views of one tensor. With one row, creating a tensor costs more than its content.
+    """
     size = kv.block_size
-    counts = [-(-(start + len(tokens)) // size) for _, start, tokens, _ in pieces]
-    width, num_facts, numbers = max(counts), len(facts), array("i", facts)
-    for piece, count in zip(pieces, counts, strict=True):
-        numbers.extend(kv.block_table(piece.slot)[:count])
-        numbers.extend([0] * (width - count))
-    both = torch.frombuffer(numbers, dtype=torch.int32)
-    return PieceTable(both[:num_facts].view(-1, 3), both[num_facts:].view(-1, width), kv.block_size)
+    places: list[int] = []
+    pool_rows: list[int] = []
+    wanted: list[int] = []
+    end = 0
+    columns = batch.slots, batch.starts, batch.token_counts, batch.num_logits
+    for slot, start, count, num_logits in zip(*columns, strict=True):
+        own, table = range(start, start + count), kv.block_table(slot)
+        end += count
+        places += own
+        pool_rows += [table[place // size] * size + place % size for place in own]
+        wanted += range(end - num_logits, end)
+    numbers = array("q", [*batch.token_ids, *places, *pool_rows, *wanted])
+    indices = to_device(torch.frombuffer(numbers, dtype=torch.long), kv.shape.device)
+    input_ids, position_ids, write_index, logits_index = indices.split_with_sizes(
+        [end, end, end, len(wanted)]
+    )
+    return input_ids.unsqueeze(0), position_ids.unsqueeze(0), write_index, logits_index
 
 
-def plan_pass(
-    pieces: Sequence[Piece], kv: KVBlocks, num_query_groups: int, attention: AttentionShape
+def plan_segments(
+    batch: ForwardInput, kv: KVBlocks, num_query_groups: int, attention: AttentionShape
 ) -> AttentionMetadata:
-    """Order the pieces by segment and build every index that the layers need."""
-    occurrences = Counter(piece.slot for piece in pieces)
-
-    def segment_key(piece: Piece) -> tuple[int, int, int]:
-        """Return the key of a piece's segment. Segments of short pieces come first."""
-        if occurrences[piece.slot] > 1:
-            return (1, piece.slot, 0)
-        if len(piece.tokens) <= MAX_SHORT_QUERIES:
-            return (0, 0, 0)
-        return (2, len(piece.tokens), attention.key_len(piece.end))
-
-    order = sorted(range(len(pieces)), key=lambda index: segment_key(pieces[index]))
-    ordered = [pieces[index] for index in order]
-    ends = list(accumulate(len(piece.tokens) for piece in ordered))
-    wanted = {
-        index: range(end - pieces[index].num_logits, end)
-        for index, end in zip(order, ends, strict=True)
-    }
-    grouped = (members for _, members in groupby(ordered, segment_key))
+    """Return the metadata for attention over gathered keys."""
+    counts, starts = batch.token_counts, batch.starts
+    ends = list(map(add, starts, counts))
+    firsts = list(accumulate(counts, initial=0))
+    keys: list[tuple[Tensor, Tensor]] = []
+    queries: list[list[int]] = []
+    for rows in _segments(batch, ends, attention):
+        num_queries = max(attention.queries.low, *(counts[row] for row in rows))
+        key_len = attention.key_len(max(ends[row] for row in rows))
+        # A row is padded with its own last query.
+        padded = [(row, min(i, counts[row] - 1)) for row in rows for i in range(num_queries)]
+        queries.append([firsts[row] + i for row, i in padded])
+        place_RQ = _index([starts[row] + i for row, i in padded], kv).view(len(rows), -1)
+        mask = causal_mask(place_RQ, key_len, num_query_groups, kv.shape.dtype)
+        keys.append((_block_index([batch.slots[row] for row in rows], key_len, kv), mask))
+    tokens = list(chain(*queries))
+    is_in_order = tokens == list(range(len(batch.token_ids)))
+    is_flat = is_in_order and len(queries) == 1
     return AttentionMetadata(
-        input_ids=_index([token for p in ordered for token in p.tokens], kv).unsqueeze(0),
-        position_ids=_index([i for p in ordered for i in _places(p)], kv).unsqueeze(0),
-        write_index=_index([i for p in ordered for i in _pool_rows(p, kv)], kv),
-        logits_index=_index([i for index in sorted(wanted) for i in wanted[index]], kv),
-        segments=tuple(_segments(grouped, kv, num_query_groups, attention)),
+        *flat_indices(batch, kv),
+        kv.block_size,
+        segments=[
+            Segment(None if is_flat else _index(own, kv), *blocks_and_mask)
+            for own, blocks_and_mask in zip(queries, keys, strict=True)
+        ],
+        token_index=None if is_in_order else _index(_inverse(tokens), kv),
     )
 
 
 def _segments(
-    rows_of_segments: Iterable[Iterable[Piece]],
-    kv: KVBlocks,
-    num_query_groups: int,
-    attention: AttentionShape,
-) -> Iterator[Segment]:
-    first_token = 0
-    for members in rows_of_segments:
-        segment = _segment(list(members), first_token, kv, num_query_groups, attention)
-        first_token += segment.num_tokens
-        yield segment
+    batch: ForwardInput, ends: Sequence[int], attention: AttentionShape
+) -> Collection[list[int]]:
+    """Return the rows of each segment."""
+    occurrences = Counter(batch.slots)
+    members: dict[tuple[int, int], list[int]] = {}
+    for row, (slot, count) in enumerate(zip(batch.slots, batch.token_counts, strict=True)):
+        if occurrences[slot] > 1:
+            key = -1, slot
+        elif count <= MAX_SHORT_QUERIES:
+            key = 0, 0
+        else:
+            key = count, attention.key_len(ends[row])
+        members.setdefault(key, []).append(row)
+    return members.values()
 
 
-def _segment(
-    rows: list[Piece],
-    first_token: int,
-    kv: KVBlocks,
-    num_query_groups: int,
-    attention: AttentionShape,
-) -> Segment:
-    query_lens = [len(row.tokens) for row in rows]
-    num_queries = max(*query_lens, attention.queries.low)
-    key_len = attention.key_len(max(row.end for row in rows))
-    is_rectangle = min(query_lens) == num_queries
-    slots = [row.slot for row in rows]
-    if len(set(slots)) == 1:
-        slots = slots[:1]
-    return Segment(
-        num_rows=len(rows),
-        num_queries=num_queries,
-        first_token=first_token,
-        num_tokens=sum(query_lens),
-        query_index=None if is_rectangle else _query_index(query_lens, num_queries, kv),
-        token_index=None if is_rectangle else _token_index(query_lens, num_queries, kv),
-        block_index=_block_index(slots, key_len // kv.block_size, kv),
-        mask=_mask(rows, num_queries, key_len, kv).repeat(1, 1, num_query_groups, 1),
-    )
+def _inverse(tokens: Sequence[int]) -> list[int]:
+    """Return the first place of each token in `tokens`."""
+    places = {token: place for place, token in reversed(list(enumerate(tokens)))}
+    return [places[token] for token in range(len(places))]
 
 
-def _query_index(query_lens: Sequence[int], num_queries: int, kv: KVBlocks) -> Tensor:
-    """Return the token of each padded query. Rows are padded with their own last query."""
-    ends = accumulate(query_lens)
-    rows = zip(query_lens, ends, strict=True)
-    return _index([min(end - n + i, end - 1) for n, end in rows for i in range(num_queries)], kv)
+def _block_index(slots: Sequence[int], key_len: int, kv: KVBlocks) -> Tensor:
+    """Return the blocks of `key_len` keys of each slot, or of the slot if all are the same."""
+    numbers = array("i")
+    different = slots[:1] if len(set(slots)) == 1 else slots
+    append_blocks(numbers, different, key_len // kv.block_size, kv)
+    return _index(numbers, kv)
 
 
-def _token_index(query_lens: Sequence[int], num_queries: int, kv: KVBlocks) -> Tensor:
-    return _index([r * num_queries + i for r, n in enumerate(query_lens) for i in range(n)], kv)
-
-
-def _block_index(slots: Sequence[int], num_blocks: int, kv: KVBlocks) -> Tensor:
-    """Return the blocks of the rows, without taken blocks after the pass's keys.
-
-    A row is padded with its own last block. Reads of the padding are masked, but 0 * NaN is NaN,
-    and a NaN that another request left must not spread.
-    """
-    blocks: list[int] = []
-    for slot in slots:
-        table = kv.block_table(slot)[:num_blocks]
-        blocks += table
-        blocks += [table[-1]] * (num_blocks - len(table))
-    return _index(blocks, kv)
-
-
-def _mask(rows: Sequence[Piece], num_queries: int, key_len: int, kv: KVBlocks) -> Tensor:
-    """Return the mask, [R, 1, Q, S]: 0 where a query sees a key, -inf elsewhere.
+def causal_mask(
+    place_RQ: Tensor, num_keys: int, num_query_groups: int, dtype: torch.dtype
+) -> Tensor:
+    """Return the mask of queries at these places, [R, 1, G * Q, S].
 
     A query sees its own place and those before it. The mask also hides keys after the row's end,
     which are read because the key length is rounded up.
     """
-    last = [row.end - 1 for row in rows]
-    places = [
-        min(row.start + i, end)
-        for row, end in zip(rows, last, strict=True)
-        for i in range(num_queries)
-    ]
-    place_RQ1 = _index(places, kv).view(len(rows), num_queries, 1)
-    hidden_RQS = torch.arange(key_len, device=kv.shape.device) > place_RQ1
-    mask_RQS = torch.zeros(hidden_RQS.shape, dtype=kv.shape.dtype, device=kv.shape.device)
-    return mask_RQS.masked_fill_(hidden_RQS, float("-inf")).unsqueeze(1)
+    hidden_RQS = torch.arange(num_keys, device=place_RQ.device) > place_RQ.unsqueeze(-1)
+    return additive_mask(hidden_RQS, num_query_groups, dtype)
 
 
-def _places(piece: Piece) -> range:
-    return range(piece.start, piece.end)
+def additive_mask(hidden_RQS: Tensor, num_query_groups: int, dtype: torch.dtype) -> Tensor:
+    """Return the mask of every query head of a key head, [R, 1, G * Q, S]: -inf where a key is
+    hidden, 0 elsewhere."""
+    mask_RQS = torch.zeros(hidden_RQS.shape, dtype=dtype, device=hidden_RQS.device)
+    mask_RQS.masked_fill_(hidden_RQS, float("-inf"))
+    return mask_RQS.unsqueeze(1).repeat(1, 1, num_query_groups, 1)
 
 
-def _pool_rows(piece: Piece, kv: KVBlocks) -> Iterator[int]:
-    table = kv.block_table(piece.slot)
-    for place in _places(piece):
-        block, offset = divmod(place, kv.block_size)
-        yield table[block] * kv.block_size + offset
-
-
-def _index(values: list[int], kv: KVBlocks) -> Tensor:
+def _index(values: Sequence[int], kv: KVBlocks) -> Tensor:
     return on_device(values, torch.long, kv.shape.device)

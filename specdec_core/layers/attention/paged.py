@@ -1,4 +1,4 @@
-"""Attention that reads the blocks of the cache in place: torch.nn.attention.varlen.
+"""Attention that reads the blocks of the cache in place: kernels of a GPU or of a CPU.
 
 Shape legend: T tokens of the pass, P rows of attention, H query heads, K key-value heads, D head
 size, W blocks of a row, N blocks, B tokens of a block.
@@ -7,34 +7,26 @@ size, W blocks of a row, N blocks, B tokens of a block.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
-from specdec_core.host_copies import to_device
-from specdec_core.layers.attention.metadata import AttentionMetadata, KVBlocks
+from specdec_core.kernels.ops import BlockRows, NativeKernels
+from specdec_core.layers.attention.backend import LayerPools
+from specdec_core.layers.attention.metadata import (
+    AttentionMetadata,
+    KVBlocks,
+    plan_blocks,
+)
+from specdec_core.model import ForwardInput
 
 _CAUSAL = (-1, 0)
 """Window of all keys to the left and none to the right. The last query of a row sees its last
 key."""
 
 
-class BlockRows(NamedTuple):
-    """Places of the queries of every row, and the keys that they see. int32."""
-
-    query_ends: Tensor
-    """[P + 1] tokens before each row, then all of them."""
-    key_counts: Tensor
-    """[P] keys that the last query of a row sees."""
-    blocks: Tensor
-    """[P, W] blocks of every row."""
-    max_queries: int
-    max_keys: int
-
-
 class BlockAttention(Protocol):
-    """Attention over blocks."""
+    """Kernels of a GPU that read the blocks; implements AttentionBackend."""
 
     def __call__(
         self, query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
@@ -49,13 +41,24 @@ class BlockAttention(Protocol):
         keys.index_copy_(0, index_T, key_TKD)
         values.index_copy_(0, index_T, value_TKD)
 
+    def plan(self, batch: ForwardInput, kv: KVBlocks) -> AttentionMetadata:
+        """See AttentionBackend."""
+        return plan_blocks(batch, kv)
 
-class BlockCache(KVBlocks, Protocol):
-    """A cache whose blocks are read in place."""
-
-    def pools(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Return keys and values of a layer, a row for each token."""
-        ...
+    def attend(
+        self,
+        metadata: AttentionMetadata,
+        pools: LayerPools,
+        query_THD: Tensor,
+        key_TKD: Tensor,
+        value_TKD: Tensor,
+        scaling: float,
+    ) -> Tensor:
+        """See Attention."""
+        assert metadata.rows is not None
+        self.write(*pools, metadata.write_index, key_TKD, value_TKD)
+        keys, values = (pool.view(-1, metadata.block_size, *pool.shape[1:]) for pool in pools)
+        return self(query_THD, keys, values, metadata.rows, scaling)
 
 
 class VarlenAttention(BlockAttention):
@@ -86,50 +89,28 @@ class VarlenAttention(BlockAttention):
         return output_THD
 
 
-class BlockPass:
-    """One pass over the blocks of a cache; implements AttentionPass."""
+class CpuAttention:
+    """Attention of our kernels for CPUs; implements AttentionBackend."""
 
-    block_pools = None
+    def __init__(self, kernels: NativeKernels) -> None:
+        self._kernels = kernels
 
-    def __init__(
-        self, plan: AttentionMetadata, rows: BlockRows, kv: BlockCache, attention: BlockAttention
-    ) -> None:
-        self._plan = plan
-        self._rows = rows
-        self._kv = kv
-        self._attention = attention
+    def plan(self, batch: ForwardInput, kv: KVBlocks) -> AttentionMetadata:
+        """See AttentionBackend."""
+        return plan_blocks(batch, kv)
 
     def attend(
         self,
-        layer: int,
+        metadata: AttentionMetadata,
+        pools: LayerPools,
         query_THD: Tensor,
         key_TKD: Tensor,
         value_TKD: Tensor,
         scaling: float,
     ) -> Tensor:
-        """See AttentionPass."""
-        keys, values = self._kv.pools(layer)
-        self._attention.write(keys, values, self._plan.write_index, key_TKD, value_TKD)
-        size = self._kv.block_size
-        return self._attention(
-            query_THD,
-            keys.view(-1, size, *keys.shape[1:]),
-            values.view(-1, size, *values.shape[1:]),
-            self._rows,
-            scaling,
+        """See Attention."""
+        rows, size = metadata.rows, metadata.block_size
+        assert rows is not None
+        return self._kernels.attend(
+            query_THD, key_TKD, value_TKD, pools, metadata.write_index, rows, size, scaling
         )
-
-
-def plan_block_rows(plan: AttentionMetadata, device: torch.device) -> BlockRows:
-    """Return the rows of a plan that has a table, with any lengths."""
-    assert plan.table is not None
-    firsts, counts, starts = plan.table.pieces.unbind(1)
-    key_counts = starts + counts
-    ends = torch.cat([firsts, (firsts + counts)[-1:]])
-    return BlockRows(
-        query_ends=to_device(ends, device),
-        key_counts=to_device(key_counts, device),
-        blocks=to_device(plan.table.blocks, device),
-        max_queries=int(counts.max()),
-        max_keys=int(key_counts.max()),
-    )

@@ -1,4 +1,4 @@
-"""Attention of one flat, ragged pass over the paged cache.
+"""Attention by PyTorch's scaled_dot_product_attention, over gathered keys and values.
 
 Shape legend: T tokens of the pass, R rows of a segment, Q queries per row, K key-value heads, G
 query heads per key-value head, H = K * G, S keys per row, D head size.
@@ -6,132 +6,92 @@ query heads per key-value head, H = K * G, S keys per row, D head size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specdec_core.errors import ModelNotSupportedError
-from specdec_core.kernels.ops import NativeKernels
-from specdec_core.kv_cache.paged import PagedKV
-from specdec_core.layers.attention.metadata import AttentionMetadata, KVBlocks, Segment
+from specdec_core.layers.attention.backend import LayerPools
+from specdec_core.layers.attention.metadata import (
+    AttentionMetadata,
+    KVBlocks,
+    Segment,
+    plan_segments,
+)
+from specdec_core.layers.attention.shape import AttentionShape
+from specdec_core.model import ForwardInput
 
 
-class AttentionPass(Protocol):
-    """One forward pass, as the attention of every layer sees it."""
-
-    @property
-    def block_pools(self) -> Sequence[tuple[Tensor, Tensor]] | None:
-        """Keys and values of every layer, always the same object. None if the caller must call
-        `attend` layer by layer."""
-        ...
-
-    def attend(
-        self,
-        layer: int,
-        query_THD: Tensor,
-        key_TKD: Tensor,
-        value_TKD: Tensor,
-        scaling: float,
-    ) -> Tensor:
-        """Cache the new keys and values of a layer, then attend; return [T, H, D]."""
-        ...
-
-
-class RaggedPass:
-    """One pass's plan over the cache. The attention of every layer goes through `attend`."""
+class SdpaAttention:
+    """Attention of any model on any device; implements AttentionBackend."""
 
     def __init__(
-        self, plan: AttentionMetadata, kv: PagedKV, kernels: NativeKernels | None = None
+        self,
+        num_query_groups: int,
+        shape: AttentionShape,
+        gather_watch: AbstractContextManager[object] | None = None,
     ) -> None:
-        """`kernels` run a plan that has a table."""
-        self._plan = plan
-        self._kv = kv
-        self._kernels = kernels
+        """Attend in calls of `shape`. `gather_watch` is entered around each gathering of keys."""
+        self.num_query_groups = num_query_groups
+        self._shape = shape
+        self._gather_watch = gather_watch or nullcontext()
 
-    @property
-    def block_pools(self) -> Sequence[tuple[Tensor, Tensor]] | None:
-        """See AttentionPass."""
-        return None if self._plan.table is None else self._kv.all_pools
+    def plan(self, batch: ForwardInput, kv: KVBlocks) -> AttentionMetadata:
+        """See AttentionBackend."""
+        return plan_segments(batch, kv, self.num_query_groups, self._shape)
 
     def attend(
         self,
-        layer: int,
+        metadata: AttentionMetadata,
+        pools: LayerPools,
         query_THD: Tensor,
         key_TKD: Tensor,
         value_TKD: Tensor,
         scaling: float,
     ) -> Tensor:
-        """Cache the new keys and values of a layer, then attend; return [T, H, D]."""
-        self._check(key_TKD, value_TKD)
-        keys, values = self._kv.pools(layer)
-        if self._plan.table is not None:
-            return attend_blocks(
-                self._kernels, self._plan, (keys, values), query_THD, key_TKD, value_TKD, scaling
-            )
-        keys.index_copy_(0, self._plan.write_index, key_TKD)
-        values.index_copy_(0, self._plan.write_index, value_TKD)
-        outputs = [
-            _attend_segment(segment, query_THD, keys, values, self._kv, scaling)
-            for segment in self._plan.segments
-        ]
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        """See Attention."""
+        write(metadata, pools, key_TKD, value_TKD)
+        outputs = []
+        for segment in metadata.segments:
+            with self._gather_watch:
+                key_RKSD, value_RKSD = (
+                    self.keys_of(pool, segment, metadata.block_size) for pool in pools
+                )
+            index, mask = segment.query_index, segment.mask
+            own_THD = query_THD if index is None else query_THD.index_select(0, index)
+            outputs.append(attend_rows(own_THD, key_RKSD, value_RKSD, mask, scaling))
+        output_THD = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        index = metadata.token_index
+        return output_THD if index is None else output_THD.index_select(0, index)
 
-    def _check(self, key_TKD: Tensor, value_TKD: Tensor) -> None:
-        shape = self._kv.shape
-        num_tokens = self._plan.write_index.shape[0]
-        expected = (num_tokens, shape.num_kv_heads, shape.head_dim)
-        if key_TKD.shape != expected or value_TKD.shape != expected:
-            raise ModelNotSupportedError(
-                f"keys of shape {tuple(key_TKD.shape)} and values of {tuple(value_TKD.shape)} "
-                f"where the model's configuration promises {expected}"
-            )
+    def keys_of(self, pool: Tensor, segment: Segment, block_size: int) -> Tensor:
+        """Return the rows' keys or values, [R, K, S, D].
 
-
-def attend_blocks(
-    kernels: NativeKernels | None,
-    plan: AttentionMetadata,
-    pools: tuple[Tensor, Tensor],
-    query_THD: Tensor,
-    key_TKD: Tensor,
-    value_TKD: Tensor,
-    scaling: float,
-) -> Tensor:
-    """Cache the new keys and values and attend to the blocks in place; return [T, H, D]."""
-    assert kernels is not None
-    assert plan.table is not None
-    return kernels.attend(
-        query_THD, key_TKD, value_TKD, pools, plan.write_index, plan.table, scaling
-    )
+        Whole blocks are copied, in 8-byte words. A step takes 3.3 ms; with bf16 elements it takes
+        4.9 ms (8 rows of 500 tokens, 30 layers, 3 heads of 64, 2 threads).
+        """
+        assert segment.block_index is not None
+        blocks = pool.view(pool.shape[0] // block_size, -1).view(torch.int64)
+        rows = blocks.index_select(0, segment.block_index).view(pool.dtype)
+        num_rows, num_keys = segment.mask.shape[0], segment.mask.shape[-1]
+        shape = (-1, num_keys, *pool.shape[1:])
+        return rows.view(shape).transpose(1, 2).expand(num_rows, -1, -1, -1)
 
 
-def _attend_segment(
-    segment: Segment,
-    query_THD: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    kv: PagedKV,
-    scaling: float,
-) -> Tensor:
-    """Return the output for the tokens of the segment, [T, H, D]."""
-    key_RKSD, value_RKSD = gather_rows(keys, segment, kv), gather_rows(values, segment, kv)
-    return attend_segment(segment, query_THD, key_RKSD, value_RKSD, scaling)
-
-
-def attend_segment(
-    segment: Segment, query_THD: Tensor, key_RKSD: Tensor, value_RKSD: Tensor, scaling: float
-) -> Tensor:
-    """Attend with the segment's queries of the pass over its gathered rows; return [T, H, D] of its
-    tokens."""
-    query_THD = query_THD.narrow(0, segment.first_token, segment.num_tokens)
-    if segment.query_index is not None:
-        query_THD = query_THD.index_select(0, segment.query_index)
-    output_THD = attend_rows(query_THD, key_RKSD, value_RKSD, segment.mask, scaling)
-    if segment.token_index is not None:
-        output_THD = output_THD.index_select(0, segment.token_index)
-    return output_THD
+def write(
+    metadata: AttentionMetadata, pools: LayerPools, key_TKD: Tensor, value_TKD: Tensor
+) -> None:
+    """Write the new keys and values of a layer to its pools."""
+    expected = (metadata.write_index.shape[0], *pools[0].shape[1:])
+    if key_TKD.shape != expected or value_TKD.shape != expected:
+        raise ModelNotSupportedError(
+            f"keys of shape {tuple(key_TKD.shape)} and values of {tuple(value_TKD.shape)} "
+            f"where the model's configuration promises {expected}"
+        )
+    for pool, new in zip(pools, (key_TKD, value_TKD), strict=True):
+        pool.index_copy_(0, metadata.write_index, new)
 
 
 def attend_rows(
@@ -165,16 +125,3 @@ def _unfold_groups(output_RKQD: Tensor, num_queries: int) -> Tensor:
     num_rows, num_kv_heads, num_folded, head_dim = output_RKQD.shape
     shape = (num_rows, num_kv_heads, num_folded // num_queries, num_queries, head_dim)
     return output_RKQD.view(shape).permute(0, 3, 1, 2, 4).flatten(2, 3).flatten(0, 1)
-
-
-def gather_rows(pool: Tensor, segment: Segment, kv: KVBlocks) -> Tensor:
-    """Return the rows' keys or values, [R, K, S, D].
-
-    Whole blocks are copied, in 8-byte words. A step takes 3.3 ms; with bf16 elements it takes 4.9
-    ms (8 rows of 500 tokens, 30 layers, 3 heads of 64, 2 threads).
-    """
-    blocks = pool.view(pool.shape[0] // kv.block_size, -1).view(torch.int64)
-    rows = blocks.index_select(0, segment.block_index).view(kv.shape.dtype)
-    num_keys = segment.mask.shape[-1]
-    shape = (-1, num_keys, kv.shape.num_kv_heads, kv.shape.head_dim)
-    return rows.view(shape).transpose(1, 2).expand(segment.num_rows, -1, -1, -1)

@@ -20,12 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specdec_core.kernels.ops import BlockRows
 from specdec_core.kv_cache.paged import KVShape
-from specdec_core.layers.attention.paged import (
-    BlockAttention,
-    BlockRows,
-    VarlenAttention,
-)
+from specdec_core.layers.attention.paged import BlockAttention, VarlenAttention
 
 _logger = logging.getLogger(__name__)
 

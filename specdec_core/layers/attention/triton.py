@@ -17,7 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specdec_core.layers.attention.paged import BlockAttention, BlockRows
+from specdec_core.kernels.ops import BlockRows
+from specdec_core.layers.attention.paged import BlockAttention
 from specdec_core.layers.triton_launch import launch_options, wait_for_inputs
 
 _QUERIES = 32

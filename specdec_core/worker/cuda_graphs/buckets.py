@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import NamedTuple
 
-from specdec_core.layers.attention.metadata import Piece
 from specdec_core.layers.attention.shape import AttentionShape
+from specdec_core.model import ForwardInput
 
 MAX_ROWS = 128
 MAX_QUERIES = 33
@@ -89,31 +89,33 @@ def most_logits(max_choices: int) -> int:
 
 
 def bucket_for(
-    pieces: Sequence[Piece],
+    batch: ForwardInput,
     block_size: int,
     attention: AttentionShape,
     max_logits: int,
     num_ahead: int = 0,
     reads_blocks: bool = False,
 ) -> Bucket | None:
-    """Return the shape of a pass of these pieces and `num_ahead` later passes of one token each.
+    """Return the shape of a pass and of `num_ahead` later passes of one token each.
 
     Return None if no shape fits: too many rows, a prefill, a repeated slot, or more queries than
     `attention` takes per call. Too many wanted logits also give None; `max_logits` holds one per
     row.
     """
-    longest = max(len(piece.tokens) for piece in pieces)
-    if len(pieces) > MAX_ROWS or longest > min(MAX_QUERIES, attention.queries.high):
+    counts, num_rows = batch.token_counts, len(batch.slots)
+    longest = max(counts)
+    if num_rows > MAX_ROWS or longest > min(MAX_QUERIES, attention.queries.high):
         return None
-    if len({piece.slot for piece in pieces}) < len(pieces):
+    if len(set(batch.slots)) < num_rows:
         return None
     low, high = attention.queries
     queries = min(max(rounded_queries(longest), low), high)
-    rows = rounded_rows(len(pieces))
-    num_logits = sum(piece.num_logits for piece in pieces)
+    rows = rounded_rows(num_rows)
+    num_logits = sum(batch.num_logits)
     if num_logits > max_logits:
         return None
-    num_keys = max(max(piece.start + queries, piece.end + num_ahead) for piece in pieces)
+    rows_of_pass = zip(batch.starts, counts, strict=True)
+    num_keys = max(start + max(queries, count + num_ahead) for start, count in rows_of_pass)
     num_blocks = rounded_blocks(-(-num_keys // block_size), reads_blocks)
     return Bucket(
         rows=rows,

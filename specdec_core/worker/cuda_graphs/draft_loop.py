@@ -19,8 +19,7 @@ from torch import Tensor
 from specdec_core.config import MAX_DRAFT_TOKENS
 from specdec_core.host_copies import copy_without_waiting
 from specdec_core.kv_cache.paged import PagedKV
-from specdec_core.layers.attention.metadata import Piece
-from specdec_core.model import DraftRow
+from specdec_core.model import DraftChoice, ForwardInput
 from specdec_core.sampling.device import (
     NUM_FACTS,
     ChoiceKind,
@@ -30,6 +29,7 @@ from specdec_core.sampling.device import (
     pack_facts,
 )
 from specdec_core.sampling.sampler import NO_CHOICE
+from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.cuda_graphs.buckets import MAX_ROWS, Bucket, Shape
 from specdec_core.worker.cuda_graphs.graph_runner import CudaGraphRunner
 from specdec_core.worker.cuda_graphs.recorder import Work
@@ -59,40 +59,36 @@ class DraftLoop:
 
     @torch.inference_mode()
     def propose(
-        self, rows: Sequence[DraftRow], min_confidence: float
+        self, batch: ForwardInput, choices: Sequence[DraftChoice], min_confidence: float
     ) -> list[tuple[int, ...]] | None:
-        """Return up to num_choices (at least 1) tokens for every row.
-
-        Return None if the rows fit no fixed shape. Afterwards a slot caches its row's tokens and
-        the proposal, except the last of num_choices. Raises OutOfBlocksError before anything
-        changed.
-        """
-        starts = [self._kv.cached_len(row.slot) for row in rows]
-        feeds = [Piece(r.slot, s, r.new_ids, 1) for r, s in zip(rows, starts, strict=True)]
-        num_steps = max(row.num_choices for row in rows)
+        """See DraftsInOneGo. Return None if the rows fit no fixed shape."""
+        batch = batch._replace(starts=[self._kv.cached_len(slot) for slot in batch.slots])
+        num_choices, params = zip(*choices, strict=True)
+        num_steps = max(num_choices)
         if num_steps > MAX_DRAFT_TOKENS:
             return None
-        own = self._passes.bucket_of(feeds, num_ahead=num_steps - 1)
+        own = self._passes.bucket_of(batch, num_ahead=num_steps - 1)
         if own is None:
             return None
-        step = _Step(kind_of([row.params for row in rows]), min_confidence > 0.0)
+        step = _Step(kind_of(params), min_confidence > 0.0)
         first = self._passes.shape_for(own, step).bucket
         works = self._record(step, first, num_steps)
         if works is None:
             return None
-        self._kv.extend({row.slot: len(row.new_ids) + row.num_choices - 1 for row in rows})
+        num_new = [n + k - 1 for n, k in zip(batch.token_counts, num_choices, strict=True)]
+        self._kv.extend(dict(zip(batch.slots, num_new, strict=True)))
         try:
-            self._passes.fill(feeds, first)
-            self._fill(rows, first, min_confidence)
+            self._passes.fill(batch, first)
+            self._fill(num_choices, params, min_confidence, first.rows)
             for work in works:
                 work()
-            chosen_KR = self._chosen_KR[:num_steps, : len(rows)].tolist()  # the only wait
+            chosen_KR = self._chosen_KR[:num_steps, : len(batch.slots)].tolist()  # the only wait
         except BaseException:
-            for row, start in zip(rows, starts, strict=True):
-                self._kv.rollback(row.slot, start)
+            for slot, start in zip(batch.slots, batch.starts, strict=True):
+                self._kv.rollback(slot, start)
             raise
-        columns = zip(*chosen_KR, strict=True)
-        return [self._settle(row, c) for row, c in zip(rows, columns, strict=True)]
+        rows = zip(batch.slots, num_choices, zip(*chosen_KR, strict=True), strict=True)
+        return [self._settle(*row) for row in rows]
 
     def _record(self, step: _Step, first: Bucket, num_steps: int) -> list[Work] | None:
         """Return the work of every step. All steps are recorded before the buffers are filled, and
@@ -108,20 +104,26 @@ class DraftLoop:
             works.append(work)
         return works
 
-    def _fill(self, rows: Sequence[DraftRow], bucket: Bucket, min_confidence: float) -> None:
-        numbers = array("i", [0, *(row.num_choices for row in rows)])
-        numbers.extend([0] * (bucket.rows - len(rows)))
-        numbers += pack_facts([row.params for row in rows], min_confidence, bucket.rows)
+    def _fill(
+        self,
+        num_choices: Sequence[int],
+        params: Sequence[SamplingParams],
+        min_confidence: float,
+        num_rows: int,
+    ) -> None:
+        numbers = array("i", [0, *num_choices])
+        numbers.extend([0] * (num_rows - len(num_choices)))
+        numbers += pack_facts(params, min_confidence, num_rows)
         target = self._numbers[: len(numbers)]
         copy_without_waiting(torch.frombuffer(numbers, dtype=torch.int32), target)
 
-    def _settle(self, row: DraftRow, chosen: Sequence[int]) -> tuple[int, ...]:
+    def _settle(self, slot: int, num_choices: int, chosen: Sequence[int]) -> tuple[int, ...]:
         """Return the proposal, which ends before the first position where nothing was chosen."""
-        tokens = takewhile(lambda token: token != NO_CHOICE, chosen[: row.num_choices])
+        tokens = takewhile(lambda token: token != NO_CHOICE, chosen[:num_choices])
         proposal = tuple(tokens)
-        num_unfed = row.num_choices - 1 - len(proposal)
+        num_unfed = num_choices - 1 - len(proposal)
         if num_unfed > 0:
-            self._kv.rollback(row.slot, self._kv.cached_len(row.slot) - num_unfed)
+            self._kv.rollback(slot, self._kv.cached_len(slot) - num_unfed)
         return proposal
 
     def step(self, bucket: Bucket, later: Bucket, step: _Step) -> None:

@@ -8,14 +8,15 @@ tokens of a row, S blocks of a row, N logits of the pass, B tokens of a block.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from specdec_core.host_copies import copy_without_waiting
-from specdec_core.layers.attention.metadata import KVBlocks, Piece
+from specdec_core.kv_cache.paged import PagedKV
+from specdec_core.layers.attention.metadata import append_blocks
+from specdec_core.model import ForwardInput
 from specdec_core.worker.cuda_graphs.buckets import Bucket
 
 
@@ -29,7 +30,7 @@ class PassNumbers(NamedTuple):
     blocks: Tensor
     """[R, S] blocks of each row."""
     wanted: Tensor
-    """[N] indices of the tokens whose logits are wanted, in the order of the feeds."""
+    """[N] indices of the tokens whose logits are wanted, in the order of the input."""
     ids: Tensor
     """[R, Q] token IDs."""
 
@@ -59,40 +60,34 @@ class PassBuffers:
         copy_without_waiting(torch.frombuffer(numbers, dtype=torch.int32), target)
 
 
-def pack(pieces: Sequence[Piece], kv: KVBlocks, bucket: Bucket, scratch_block: int) -> array[int]:
+def pack(batch: ForwardInput, kv: PagedKV, bucket: Bucket) -> array[int]:
     """Return the numbers of a pass, in the order of PassNumbers."""
-    num_missing = bucket.rows - len(pieces)
-    numbers = array("i", [piece.start for piece in pieces])
+    assert kv.scratch_block is not None, "padding must read and write somewhere"
+    num_missing = bucket.rows - len(batch.slots)
+    numbers = array("i", batch.starts)
     numbers.extend([0] * num_missing)
-    numbers.extend([len(piece.tokens) for piece in pieces])
+    numbers.extend(batch.token_counts)
     numbers.extend([0] * num_missing)
-    _append_blocks(numbers, pieces, kv, bucket.blocks)
-    numbers.extend(array("i", [scratch_block]) * (num_missing * bucket.blocks))
-    wanted = _wanted(pieces, bucket.queries)
+    append_blocks(numbers, batch.slots, bucket.blocks, kv)
+    numbers.extend(array("i", [kv.scratch_block]) * (num_missing * bucket.blocks))
+    wanted = _wanted(batch, bucket.queries)
     numbers.extend(wanted)
     numbers.extend([0] * (bucket.num_logits - len(wanted)))
-    for piece in pieces:
-        numbers.extend(piece.tokens)
-        numbers.extend([0] * (bucket.queries - len(piece.tokens)))
+    end = 0
+    for count in batch.token_counts:
+        start, end = end, end + count
+        numbers.extend(batch.token_ids[start:end])
+        numbers.extend([0] * (bucket.queries - count))
     numbers.extend([0] * (num_missing * bucket.queries))
     return numbers
 
 
-def _append_blocks(numbers: array[int], pieces: Sequence[Piece], kv: KVBlocks, width: int) -> None:
-    """Append the block tables, each padded with its row's own last block. Reads of the padding are
-    masked, but 0 * NaN is NaN, and a NaN that another request left must not spread."""
-    for piece in pieces:
-        table = kv.block_table(piece.slot)[:width]
-        numbers.extend(table)
-        numbers.extend(array("i", table[-1:]) * (width - len(table)))
-
-
-def _wanted(pieces: Sequence[Piece], num_queries: int) -> list[int]:
+def _wanted(batch: ForwardInput, num_queries: int) -> list[int]:
     """Return the indices of the last tokens of every row that wants logits."""
     return [
         row * num_queries + place
-        for row, piece in enumerate(pieces)
-        for place in range(len(piece.tokens) - piece.num_logits, len(piece.tokens))
+        for row, count in enumerate(batch.token_counts)
+        for place in range(count - batch.num_logits[row], count)
     ]
 
 

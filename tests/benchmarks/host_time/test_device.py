@@ -10,7 +10,7 @@ import torch
 from benchmarks.host_time.device import ModelledDevice, Pass, numbers_wait_for
 from benchmarks.host_time.pass_times import NO_TIME, PassTimes
 from benchmarks.host_time.scripted import ScriptedModel
-from specdec_core.model import DraftRow, Feed
+from specdec_core.model import ForwardInput, score
 from specdec_core.sampling_params import SamplingParams
 
 TIMES = PassTimes({(1, 1): 1.0, (1, 5): 2.0, (9, 1): 3.0, (9, 5): 8.0})
@@ -153,11 +153,11 @@ def test_a_recorded_pass_takes_the_time_of_its_shape(
     device: ModelledDevice, model: ScriptedModel
 ) -> None:
     slots = [model.allocate() for _ in range(8)]
-    model.score([Feed(slot, (1,) * 40, 0) for slot in slots])
+    score(model, [(slot, (1,) * 40, 0) for slot in slots])
     (unrecorded,) = device.passes
     assert (unrecorded.rows, unrecorded.tokens) == (8, 40)
     device.passes.clear()
-    logits = model.score([Feed(slot, (1, 2, 3), 2) for slot in slots])
+    logits = score(model, [(slot, (1, 2, 3), 2) for slot in slots])
     assert logits.argmax(1).tolist() == [42, 43] * 8
     (launched,) = device.passes
     assert (launched.rows, launched.tokens) == (8, 3)
@@ -168,9 +168,10 @@ def test_a_draft_launches_a_pass_for_every_step(
     device: ModelledDevice, model: ScriptedModel
 ) -> None:
     slot = model.allocate()
-    model.score([Feed(slot, (1,) * 40, 0)])
+    score(model, [(slot, (1,) * 40, 0)])
     device.passes.clear()
-    drafted = model.draft([DraftRow(slot, (1, 2), 3, SamplingParams(temperature=0.0))], 0.0)
+    batch = ForwardInput.of([(slot, (1, 2), 1)])
+    drafted = model.draft(batch, [(3, SamplingParams(temperature=0.0))], 0.0)
     assert drafted == [(42, 43, 44)]
     assert [(one.rows, one.tokens) for one in device.passes] == [(1, 2), (1, 1), (1, 1)]
     assert model.cached_len(slot) == 44

@@ -10,7 +10,7 @@ from specdec_core.batch_invariance.linear import ExactLinear
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.loading.loader import settle_numerics
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import DECODERS, FUSED, VOCAB, tiny_decoder
 
@@ -24,7 +24,7 @@ def adapted(decoder: str, num_layers: int = 4) -> ModelRunner:
 
 def logits(model: ModelRunner) -> torch.Tensor:
     slot = model.allocate()
-    scored = model.score([Feed(slot, IDS, len(IDS))])
+    scored = score(model, [(slot, IDS, len(IDS))])
     model.free(slot)
     return scored
 

@@ -12,7 +12,7 @@ from deployments.cli.verify.compare import Difference
 from deployments.cli.verify.gap import Company, Decoded, measure_gap, measure_logit_change
 from specdec_core.config import Numerics
 from specdec_core.loading.loader import settle_numerics
-from specdec_core.model import Feed
+from specdec_core.model import ForwardInput, ForwardOutput
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.model_runner import ModelRunner
@@ -29,10 +29,10 @@ class CompanyModel(TokenListModel):
         super().__init__()
         self.step = step
 
-    def score(self, feeds: Sequence[Feed]) -> Tensor:
-        logits = super().score(feeds)
-        logits[:, 7] += self.step * (sum(len(feed.tokens) for feed in feeds) - 1)
-        return logits
+    def forward(self, batch: ForwardInput) -> ForwardOutput:
+        logits = super().forward(batch).logits
+        logits[:, 7] += self.step * (len(batch.token_ids) - 1)
+        return ForwardOutput(logits)
 
 
 class FixedModel(TokenListModel):

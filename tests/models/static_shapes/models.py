@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder, Recorder
 from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import VOCAB, tiny_decoder
@@ -44,12 +44,12 @@ class Twins:
     def score(self, counts: dict[int, tuple[int, int]]) -> list[Tensor]:
         """Random tokens; `counts` has how many a slot is fed, and how many logits it wants."""
         feeds = [
-            Feed(slot, [self.rng.randrange(VOCAB) for _ in range(count)], wanted)
+            (slot, [self.rng.randrange(VOCAB) for _ in range(count)], wanted)
             for slot, (count, wanted) in counts.items()
         ]
         for slot, (count, _) in counts.items():
             self.lens[slot] += count
-        return [model.score(feeds) for model in self.models]
+        return [score(model, feeds) for model in self.models]
 
     def check(self, counts: dict[int, tuple[int, int]]) -> None:
         first, *others = self.score(counts)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 
-from specdec_core.layers.attention.metadata import Piece
 from specdec_core.layers.attention.shape import FAST_ATTENTION, AttentionShape, SizeRange
+from specdec_core.model import ForwardInput
 from specdec_core.worker.cuda_graphs.buckets import (
     Bucket,
     bucket_for,
@@ -20,8 +22,24 @@ from specdec_core.worker.cuda_graphs.buckets import (
 MOST = most_logits(1024)
 
 
-def piece(slot: int, start: int, count: int, num_logits: int = 0) -> Piece:
-    return Piece(slot, start, range(count), num_logits)
+class FedRow(NamedTuple):
+    slot: int
+    start: int
+    count: int
+    num_logits: int = 0
+
+
+def bucket_of(
+    pieces: Sequence[FedRow],
+    attention: AttentionShape,
+    max_logits: int = MOST,
+    num_ahead: int = 0,
+    reads_blocks: bool = False,
+) -> Bucket | None:
+    """With blocks of 16 tokens."""
+    rows = [(slot, range(count), wanted) for slot, _, count, wanted in pieces]
+    batch = ForwardInput.of(rows, starts=[piece.start for piece in pieces])
+    return bucket_for(batch, 16, attention, max_logits, num_ahead, reads_blocks)
 
 
 def test_rows_are_few_and_large_enough() -> None:
@@ -47,9 +65,9 @@ def test_blocks_that_are_read_in_place_double() -> None:
     sizes = sorted({rounded_blocks(count, True) for count in range(1, 129)})
     assert sizes == [4, 8, 16, 32, 64, 128]
     assert all(count <= rounded_blocks(count, True) for count in range(1, 1000))
-    long = [piece(0, 600, 1, 1)]
-    assert bucket_for(long, 16, FAST_ATTENTION, MOST) == Bucket(1, 1, 40, 1)
-    assert bucket_for(long, 16, FAST_ATTENTION, MOST, reads_blocks=True) == Bucket(1, 1, 64, 1)
+    long = [FedRow(0, 600, 1, 1)]
+    assert bucket_of(long, FAST_ATTENTION) == Bucket(1, 1, 40, 1)
+    assert bucket_of(long, FAST_ATTENTION, reads_blocks=True) == Bucket(1, 1, 64, 1)
 
 
 @pytest.mark.parametrize(
@@ -84,44 +102,44 @@ def test_a_shape_stands_in_for_a_smaller_one_that_takes_about_as_long(
 
 def test_a_bucket_holds_every_token_of_its_rectangle() -> None:
     """A short row beside a long one has padding behind its end: there must be blocks for that."""
-    rows = [piece(0, 62, 1, 1), piece(1, 10, 5, 5), piece(2, 3, 2, 2)]
-    assert bucket_for(rows, 16, FAST_ATTENTION, MOST) == Bucket(4, 5, 8, 20)
-    alone = [piece(0, 62, 1, 1)]
-    assert bucket_for(alone, 16, FAST_ATTENTION, MOST) == Bucket(1, 1, 4, 1)
-    assert bucket_for(alone, 16, FAST_ATTENTION, MOST, num_ahead=2) == Bucket(1, 1, 8, 1)
+    rows = [FedRow(0, 62, 1, 1), FedRow(1, 10, 5, 5), FedRow(2, 3, 2, 2)]
+    assert bucket_of(rows, FAST_ATTENTION) == Bucket(4, 5, 8, 20)
+    alone = [FedRow(0, 62, 1, 1)]
+    assert bucket_of(alone, FAST_ATTENTION) == Bucket(1, 1, 4, 1)
+    assert bucket_of(alone, FAST_ATTENTION, num_ahead=2) == Bucket(1, 1, 8, 1)
 
 
 def test_one_logit_a_row_is_a_shape_of_its_own() -> None:
-    rows = [piece(slot, 5, 2, 1) for slot in range(3)]
-    assert bucket_for(rows, 16, FAST_ATTENTION, MOST) == Bucket(4, 2, 4, 4)
+    rows = [FedRow(slot, 5, 2, 1) for slot in range(3)]
+    assert bucket_of(rows, FAST_ATTENTION) == Bucket(4, 2, 4, 4)
 
 
 def test_a_shape_has_no_more_logits_than_one_call_chooses() -> None:
     """One row proposes 33 tokens and 39 propose none: a logit for each of 1,320 tokens is more than
     anybody asks for."""
-    rows = [piece(0, 5, 33, 33), *(piece(slot, 5, 1, 1) for slot in range(1, 40))]
-    assert bucket_for(rows, 16, FAST_ATTENTION, MOST) == Bucket(40, 33, 4, 1024)
-    assert bucket_for(rows, 16, FAST_ATTENTION, most_logits(50)) == Bucket(40, 33, 4, 128)
-    many = [piece(slot, 5, 33, 33) for slot in range(4)]
-    assert bucket_for(many, 16, FAST_ATTENTION, most_logits(50)) is None
+    rows = [FedRow(0, 5, 33, 33), *(FedRow(slot, 5, 1, 1) for slot in range(1, 40))]
+    assert bucket_of(rows, FAST_ATTENTION) == Bucket(40, 33, 4, 1024)
+    assert bucket_of(rows, FAST_ATTENTION, most_logits(50)) == Bucket(40, 33, 4, 128)
+    many = [FedRow(slot, 5, 33, 33) for slot in range(4)]
+    assert bucket_of(many, FAST_ATTENTION, most_logits(50)) is None
 
 
 @pytest.mark.parametrize(
     "rows",
     [
-        [piece(0, 0, 34)],
-        [piece(slot, 0, 1) for slot in range(129)],
-        [piece(0, 0, 2), piece(0, 2, 2)],
+        [FedRow(0, 0, 34)],
+        [FedRow(slot, 0, 1) for slot in range(129)],
+        [FedRow(0, 0, 2), FedRow(0, 2, 2)],
     ],
     ids=["prefill", "too many rows", "a slot twice"],
 )
-def test_other_passes_have_no_fixed_shape(rows: list[Piece]) -> None:
-    assert bucket_for(rows, 16, FAST_ATTENTION, MOST) is None
+def test_other_passes_have_no_fixed_shape(rows: list[FedRow]) -> None:
+    assert bucket_of(rows, FAST_ATTENTION) is None
 
 
 def test_exact_shapes_of_attention_are_kept() -> None:
     exact = AttentionShape(queries=SizeRange(4, 12), key_lens=(128, 512))
-    assert bucket_for([piece(0, 0, 1, 1)], 16, exact, MOST) == Bucket(1, 4, 8, 1)
-    assert bucket_for([piece(0, 200, 11, 1)], 16, exact, MOST) == Bucket(1, 12, 32, 1)
-    assert bucket_for([piece(0, 0, 13, 1)], 16, exact, MOST) is None
+    assert bucket_of([FedRow(0, 0, 1, 1)], exact) == Bucket(1, 4, 8, 1)
+    assert bucket_of([FedRow(0, 200, 11, 1)], exact) == Bucket(1, 12, 32, 1)
+    assert bucket_of([FedRow(0, 0, 13, 1)], exact) is None
     assert exact.queries.high < sys.maxsize

@@ -10,7 +10,7 @@ import torch
 
 from specdec_core.choice_rules import SamplingRules
 from specdec_core.errors import OutOfBlocksError
-from specdec_core.model import Feed
+from specdec_core.model import ForwardInput, score
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.model_runner import ModelRunner
 from specdec_core.worker.round import RoundInput, propose
@@ -49,7 +49,7 @@ class Pair:
             ids = [rng.randrange(VOCAB) for _ in range(length)]
             (slot,) = {model.allocate() for model in self.models}
             for model in self.models:
-                model.score([Feed(slot, ids, 0)])
+                score(model, [(slot, ids, 0)])
             self.slots.append(slot)
 
     @property
@@ -139,7 +139,7 @@ def test_a_warm_up_writes_no_key_of_a_sequence() -> None:
     """Its rows read block 0, and what the last round left lies where other rows count."""
     model = fixed("fused llama", WarmingRecorder())
     slots = [model.allocate() for _ in range(5)]
-    model.score([Feed(slot, (3, 4, 5), 0) for slot in slots])
+    score(model, [(slot, (3, 4, 5), 0) for slot in slots])
     pools = [pool for layer in model._kv.all_pools for pool in layer]
     before = [pool[:1].clone() for pool in pools]
     for count in (1, 5):
@@ -184,4 +184,4 @@ def test_steps_of_a_larger_shape_stand_in() -> None:
 
 def test_a_draft_without_a_recorder_is_asked_token_by_token() -> None:
     assert not ragged("fused llama").drafts_in_one_go
-    assert ragged("fused llama").draft([], 0.0) is None
+    assert ragged("fused llama").draft(ForwardInput.of([]), [], 0.0) is None

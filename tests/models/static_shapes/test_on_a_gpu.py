@@ -7,7 +7,7 @@ import torch
 
 from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.loading.memory import DeviceMemory, peak_bytes
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.cuda_graphs import capture as captures
@@ -29,8 +29,8 @@ def test_captured_passes_have_the_logits_of_eager_ones(decoder: str) -> None:
     models = on_gpu(decoder), on_gpu(decoder, GraphRecorder(torch.device("cuda")))
     slots = [{model.allocate() for model in models}.pop() for _ in range(5)]
     for counts in ((40, 3, 17, 1, 60), (1, 1, 1, 1, 1), (5, 5, 5, 5, 5), (1, 4, 2, 5, 3)) * 3:
-        feeds = [Feed(s, range(2, 2 + n), n) for s, n in zip(slots, counts, strict=True)]
-        eager, captured = (model.score(feeds) for model in models)
+        feeds = [(s, range(2, 2 + n), n) for s, n in zip(slots, counts, strict=True)]
+        eager, captured = (score(model, feeds) for model in models)
         torch.testing.assert_close(captured, eager, atol=1e-3, rtol=1e-3)
     assert models[1].drafts_in_one_go
     fixed = models[1]._fixed
@@ -45,7 +45,7 @@ def test_captured_drafts_propose_what_a_draft_asked_token_by_token_proposes(
     models = on_gpu("fused llama"), on_gpu("fused llama", GraphRecorder(torch.device("cuda")))
     slots = [{model.allocate() for model in models}.pop() for _ in range(5)]
     for model in models:
-        model.score([Feed(slot, range(1, 30 + slot), 0) for slot in slots])
+        score(model, [(slot, range(1, 30 + slot), 0) for slot in slots])
     rules = [SamplingRules(SamplingParams(seed=s, **settings), prompt_len=3) for s in slots]
     for turn, count in enumerate((1, 5, 5, 2, 5)):
         rows = list(zip(slots, rules, strict=True))[:count]

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import DEFAULT_MAX_CHOICES
 from specdec_core.layers.attention.paged import BlockAttention
-from specdec_core.model import Feed
+from specdec_core.model import score
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.cuda_graphs import device_plan
 from specdec_core.worker.cuda_graphs.graph_runner import _OWN_AFTER
@@ -58,9 +58,9 @@ def test_recorded_work_reads_weights_cache_and_buffers_alone() -> None:
     recorder = JudgingRecorder()
     model = fixed("fused llama", recorder)
     slots = [model.allocate() for _ in range(3)]
-    model.score([Feed(slot, range(1, 50 + slot), 0) for slot in slots])
+    score(model, [(slot, range(1, 50 + slot), 0) for slot in slots])
     for _ in range(2):
-        model.score([Feed(slot, (5, 6), 2) for slot in slots])
+        score(model, [(slot, (5, 6), 2) for slot in slots])
     network = [*model.module.parameters(), *model.module.buffers()]
     known = {tensor.untyped_storage().data_ptr() for tensor in network}
     unknown = recorder.outside - known
@@ -73,15 +73,15 @@ def test_a_mask_is_made_where_keys_are_gathered(
 ) -> None:
     """Attention over blocks needs none: it would be the largest tensor of a pass."""
     made: list[None] = []
-    mask = device_plan._mask
+    mask = device_plan.causal_mask
 
     def counted(*args: Any) -> Tensor:
         made.append(None)
         return mask(*args)
 
-    monkeypatch.setattr(device_plan, "_mask", counted)
+    monkeypatch.setattr(device_plan, "causal_mask", counted)
     model = fixed("fused llama", block_attention=attention)
-    model.score([Feed(model.allocate(), (3,), 1)])
+    score(model, [(model.allocate(), (3,), 1)])
     assert len(made) == (attention is None)
 
 
@@ -89,9 +89,9 @@ def test_logits_stay_the_callers() -> None:
     """The next pass of the shape writes into the same memory."""
     model = fixed("fused llama")
     slot = model.allocate()
-    first = model.score([Feed(slot, (3,), 1)])
+    first = score(model, [(slot, (3,), 1)])
     kept = first.clone()
-    model.score([Feed(slot, (7,), 1)])
+    score(model, [(slot, (7,), 1)])
     assert torch.equal(first, kept)
 
 
@@ -122,13 +122,13 @@ def test_what_fails_in_a_sequence_does_not_spread() -> None:
     model, clean = fixed("fused llama"), ragged("fused llama")
     sick, slot = model.allocate(), model.allocate()
     other = clean.allocate()
-    model.score([Feed(sick, (1, 2, 3), 0), Feed(slot, (4, 5, 6, 7), 0)])
-    clean.score([Feed(other, (4, 5, 6, 7), 0)])
+    score(model, [(sick, (1, 2, 3), 0), (slot, (4, 5, 6, 7), 0)])
+    score(clean, [(other, (4, 5, 6, 7), 0)])
     for keys, values in model._kv.all_pools:
         keys[:3] = values[:3] = torch.nan
     for _ in range(3):
-        found = model.score([Feed(sick, (1,), 1), Feed(slot, (8, 9, 1), 3)])
-        expected = clean.score([Feed(other, (8, 9, 1), 3)])
+        found = score(model, [(sick, (1,), 1), (slot, (8, 9, 1), 3)])
+        expected = score(clean, [(other, (8, 9, 1), 3)])
         assert found[0].isnan().all()
         torch.testing.assert_close(found[1:], expected, atol=2e-5, rtol=1e-5)
 
@@ -194,7 +194,7 @@ def test_memory_of_logits_is_made_at_load_for_as_many_as_one_call_chooses() -> N
         model = fixed("fused llama")
         slots = [model.allocate() for _ in range(40)]
         for rows, count in ((40, 5), (3, 33), (40, 33), (1, 1)):
-            model.score([Feed(slot, (5,) * count, count) for slot in slots[:rows]])
+            score(model, [(slot, (5,) * count, count) for slot in slots[:rows]])
             for slot in slots[:rows]:
                 model.rollback(slot, 0)
     assert logits.made == [DEFAULT_MAX_CHOICES]
@@ -225,7 +225,7 @@ def test_recordings_go_with_the_class_table_they_were_made_for() -> None:
 
     model = fixed("fused llama", Watched())
     slot = model.allocate()
-    model.score([Feed(slot, (1,), 1)])
+    score(model, [(slot, (1,), 1)])
     rules = SamplingRules(SamplingParams(temperature=0.0), prompt_len=1)
     propose(model, [RoundInput(slot, (7,), (), 3, rules)])
     assert len(kept) == 2
@@ -269,13 +269,13 @@ def test_a_model_of_another_class_table_records_anew() -> None:
     recorder = JudgingRecorder()
     model: ModelRunner = fixed("fused llama", recorder)
     slot = model.allocate()
-    model.score([Feed(slot, (1,), 1)])
-    model.score([Feed(slot, (1,), 1)])
+    score(model, [(slot, (1,), 1)])
+    score(model, [(slot, (1,), 1)])
     assert recorder.num_recorded == 1
     model.class_table = None
-    model.score([Feed(slot, (1,), 1)])
+    score(model, [(slot, (1,), 1)])
     assert recorder.num_recorded == 2
     with model.eager():
-        model.score([Feed(slot, (1,), 1)])
+        score(model, [(slot, (1,), 1)])
     assert recorder.num_replayed == 3
     assert model.vocab_size == VOCAB

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from specdec_core.kernels.ops import BlockRows
 from specdec_core.kv_cache.paged import KVShape
-from specdec_core.layers.attention.paged import BlockAttention, BlockRows
+from specdec_core.layers.attention.paged import BlockAttention
 from specdec_core.layers.attention.select import is_right
 from tests.models.static_shapes.models import Twins, fixed, ragged
 from tests.models.triton_here import DEVICE, needs_triton
