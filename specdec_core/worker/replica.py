@@ -206,20 +206,20 @@ class Replica:
         return answers
 
     def _pass(self, rows: list[_ReadyRow], min_confidence: float) -> dict[int, RowResult]:
-        turns = [self._turn(row, cached) for row, cached in rows]
+        inputs = [self._input(row, cached) for row, cached in rows]
         if self._role is TARGET:
-            verdicts = score_and_verify(self._model, turns)
+            verdicts = score_and_verify(self._model, inputs)
             return {
                 row.sequence_id: self._verified(row, cached, verdict)
                 for (row, cached), verdict in zip(rows, verdicts, strict=True)
             }
-        proposals = propose(self._model, turns, min_confidence)
+        proposals = propose(self._model, inputs, min_confidence)
         return {
             row.sequence_id: self._drafted(row, cached, tokens)
             for (row, cached), tokens in zip(rows, proposals, strict=True)
         }
 
-    def _turn(self, row: LeaseRow, cached: _CachedSequence) -> RoundInput:
+    def _input(self, row: LeaseRow, cached: _CachedSequence) -> RoundInput:
         if self._cache is not None:
             self._match_prefix(row, cached)
             self._count(row, cached)

@@ -49,7 +49,7 @@ class RoundInput(NamedTuple):
 
 
 def propose(
-    draft: ScoringModel, turns: Sequence[RoundInput], min_confidence: float = 0.0
+    draft: ScoringModel, rows: Sequence[RoundInput], min_confidence: float = 0.0
 ) -> list[tuple[int, ...]]:
     """Draft num_choices tokens per sequence by the target's own rule: same seed, same positions.
 
@@ -58,67 +58,67 @@ def propose(
     ones, except the last of num_choices.
     """
     # The attribute is read by name, because isinstance with a protocol takes 37 us.
-    if getattr(draft, "drafts_in_one_go", False) and not _need_host(turns):
-        return _propose_in_one_go(draft, turns, min_confidence)
-    return _propose_by_token(draft, turns, min_confidence)
+    if getattr(draft, "drafts_in_one_go", False) and not _need_host(rows):
+        return _propose_in_one_go(draft, rows, min_confidence)
+    return _propose_by_token(draft, rows, min_confidence)
 
 
-def _need_host(turns: Sequence[RoundInput]) -> bool:
+def _need_host(rows: Sequence[RoundInput]) -> bool:
     """Return True if any choice depends on more than logits, noise and filters."""
-    return any(turn.num_choices > 0 and turn.rules.logit_fields for turn in turns)
+    return any(row.num_choices > 0 and row.rules.logit_fields for row in rows)
 
 
 def _propose_in_one_go(
-    draft: ScoringModel, turns: Sequence[RoundInput], min_confidence: float
+    draft: ScoringModel, rows: Sequence[RoundInput], min_confidence: float
 ) -> list[tuple[int, ...]]:
     """Feed long rows first, then draft all tokens in one call to the device."""
     assert isinstance(draft, DraftsInOneGo)
-    turns = _catch_up(draft, turns)
-    choosing = [turn for turn in turns if turn.num_choices > 0]
+    rows = _catch_up(draft, rows)
+    choosing = [row for row in rows if row.num_choices > 0]
     if not choosing:
-        return [()] * len(turns)
-    batch = ForwardInput.of((turn.slot, turn.new_ids, 1) for turn in choosing)
-    choices = [(turn.num_choices, turn.rules.params) for turn in choosing]
+        return [()] * len(rows)
+    batch = ForwardInput.of((row.slot, row.new_ids, 1) for row in choosing)
+    choices = [(row.num_choices, row.rules.params) for row in choosing]
     drafted = draft.draft(batch, choices, min_confidence)
     if drafted is None:
         drafted = _propose_by_token(draft, choosing, min_confidence)
     proposals = iter(drafted)
-    return [next(proposals) if turn.num_choices > 0 else () for turn in turns]
+    return [next(proposals) if row.num_choices > 0 else () for row in rows]
 
 
-def _catch_up(draft: ScoringModel, turns: Sequence[RoundInput]) -> list[RoundInput]:
+def _catch_up(draft: ScoringModel, rows: Sequence[RoundInput]) -> list[RoundInput]:
     """Feed all tokens of a row that samples nothing, and all but the last token of a long row.
     Return the rows with the tokens that are left to feed."""
     caught_up = []
     long_rows = []
-    for turn in turns:
-        num_left = min(turn.num_choices, 1)
-        if num_left == 0 or len(turn.new_ids) > MAX_FED_AT_ONCE:
-            num_fed = len(turn.new_ids) - num_left
-            long_rows.append((turn.slot, turn.new_ids[:num_fed], 0))
-            turn = turn._replace(new_ids=turn.new_ids[num_fed:])
-        caught_up.append(turn)
+    for row in rows:
+        num_left = min(row.num_choices, 1)
+        if num_left == 0 or len(row.new_ids) > MAX_FED_AT_ONCE:
+            num_fed = len(row.new_ids) - num_left
+            long_rows.append((row.slot, row.new_ids[:num_fed], 0))
+            row = row._replace(new_ids=row.new_ids[num_fed:])
+        caught_up.append(row)
     if long_rows:
         draft.forward(ForwardInput.of(long_rows))
     return caught_up
 
 
 def _propose_by_token(
-    draft: ScoringModel, turns: Sequence[RoundInput], min_confidence: float
+    draft: ScoringModel, rows: Sequence[RoundInput], min_confidence: float
 ) -> list[tuple[int, ...]]:
-    proposals: list[list[int]] = [[] for _ in turns]
-    batch = ForwardInput.of((t.slot, t.new_ids, min(t.num_choices, 1)) for t in turns)
-    live = [index for index, turn in enumerate(turns) if turn.num_choices > 0]
+    proposals: list[list[int]] = [[] for _ in rows]
+    batch = ForwardInput.of((row.slot, row.new_ids, min(row.num_choices, 1)) for row in rows)
+    live = [index for index, row in enumerate(rows) if row.num_choices > 0]
     while batch.slots:
         logits = draft.forward(batch).logits
-        rows = [_next_row(draft, turns[i], proposals[i]) for i in live]
-        chosen = choose(logits, rows, draft.vocab_size) if rows else []
+        samples = [_next_sample(draft, rows[i], proposals[i]) for i in live]
+        chosen = choose(logits, samples, draft.vocab_size) if samples else []
         kept = _confident(logits, chosen, draft.vocab_size, min_confidence)
         live = [index for index, is_kept in zip(live, kept, strict=True) if is_kept]
         for index, token in zip(live, compress(chosen, kept), strict=True):
             proposals[index].append(token)
-        live = [i for i in live if len(proposals[i]) < turns[i].num_choices]
-        batch = ForwardInput.of((turns[i].slot, proposals[i][-1:], 1) for i in live)
+        live = [i for i in live if len(proposals[i]) < rows[i].num_choices]
+        batch = ForwardInput.of((rows[i].slot, proposals[i][-1:], 1) for i in live)
     return [tuple(proposal) for proposal in proposals]
 
 
@@ -137,73 +137,73 @@ def _confident(
     return list(is_kept_N1.flatten().tolist())
 
 
-def _next_row(draft: ScoringModel, turn: RoundInput, proposal: list[int]) -> SampleRow:
-    return SampleRow(turn.rules, draft.cached_len(turn.slot), _history(turn, proposal))
+def _next_sample(draft: ScoringModel, row: RoundInput, proposal: list[int]) -> SampleRow:
+    return SampleRow(row.rules, draft.cached_len(row.slot), _history(row, proposal))
 
 
-def _history(turn: RoundInput, proposal: Sequence[int]) -> tuple[int, ...]:
+def _history(row: RoundInput, proposal: Sequence[int]) -> tuple[int, ...]:
     """Return the IDs as if the whole proposal were accepted, or () for rules that ignore them."""
-    return (*turn.history, *proposal) if turn.rules.needs_history else ()
+    return (*row.history, *proposal) if row.rules.needs_history else ()
 
 
-def score_and_verify(target: ScoringModel, turns: Sequence[RoundInput]) -> list[Verdict]:
+def score_and_verify(target: ScoringModel, rows: Sequence[RoundInput]) -> list[Verdict]:
     """Catch up, score every proposal in one pass, commit the target's choices, roll back the rest.
 
     Afterwards a slot caches N' - 1 of the N' committed tokens. A verdict without tokens belongs to
     a row that only catches up. (NO_CHOICE,) belongs to a row where nothing could be chosen.
     """
-    shares = [_prompt_share(turn) for turn in turns]
-    logits = target.forward(_target_input(turns, shares)).logits
+    shares = [_prompt_share(row) for row in rows]
+    logits = target.forward(_target_input(rows, shares)).logits
     prompts, logits = take_prompts(logits, shares, target.vocab_size)
-    rows: list[SampleRow] = []
-    for turn in turns:
-        rows += _choice_rows(target, turn)
-    choices = choose(logits, rows, target.vocab_size) if rows else []
+    samples: list[SampleRow] = []
+    for row in rows:
+        samples += _samples(target, row)
+    choices = choose(logits, samples, target.vocab_size) if samples else []
     verdicts = [
-        _settle(target, turn, own) for turn, own in zip(turns, _split(choices, turns), strict=True)
+        _verified(target, row, own) for row, own in zip(rows, _split(choices, rows), strict=True)
     ]
-    if not any(map(_reports, turns)):
+    if not any(map(_reports, rows)):
         return verdicts
-    return _with_logprobs(target, turns, rows, verdicts, logits, prompts)
+    return _with_logprobs(target, rows, samples, verdicts, logits, prompts)
 
 
-def _split(choices: list[int], turns: Sequence[RoundInput]) -> Iterator[list[int]]:
+def _split(choices: list[int], rows: Sequence[RoundInput]) -> Iterator[list[int]]:
     """Yield the choices of each row."""
     end = 0
-    for turn in turns:
-        start, end = end, end + turn.num_choices
+    for row in rows:
+        start, end = end, end + row.num_choices
         yield choices[start:end]
 
 
-def _target_input(turns: Sequence[RoundInput], shares: Sequence[PromptShare]) -> ForwardInput:
+def _target_input(rows: Sequence[RoundInput], shares: Sequence[PromptShare]) -> ForwardInput:
     """Return the pass that feeds every row its new tokens and its proposal."""
     token_ids: list[int] = []
-    for turn in turns:
-        token_ids += turn.new_ids
-        token_ids += turn.proposal
+    for row in rows:
+        token_ids += row.new_ids
+        token_ids += row.proposal
     return ForwardInput(
-        [turn.slot for turn in turns],
-        [len(turn.new_ids) + len(turn.proposal) for turn in turns],
+        [row.slot for row in rows],
+        [len(row.new_ids) + len(row.proposal) for row in rows],
         [share.num_rows + share.num_choices for share in shares],
         token_ids,
     )
 
 
-def _reports(turn: RoundInput) -> bool:
+def _reports(row: RoundInput) -> bool:
     """Return True if the request asks for log-probabilities."""
-    return turn.num_scored > 0 or turn.rules.params.num_logprobs is not None
+    return row.num_scored > 0 or row.rules.params.num_logprobs is not None
 
 
-def _prompt_share(turn: RoundInput) -> PromptShare:
+def _prompt_share(row: RoundInput) -> PromptShare:
     """Return the prompt logits that the row needs. A row that scores its prompt takes the logits of
     all fed tokens, and those of the prompt come first."""
-    if not turn.num_scored:
-        return _no_prompt(turn.num_choices)
+    if not row.num_scored:
+        return _no_prompt(row.num_choices)
     return PromptShare(
-        num_rows=len(turn.new_ids) + len(turn.proposal) - turn.num_choices,
-        tokens=turn.new_ids[1 : 1 + turn.num_scored],
-        num_top=turn.rules.params.num_prompt_logprobs or 0,
-        num_choices=turn.num_choices,
+        num_rows=len(row.new_ids) + len(row.proposal) - row.num_choices,
+        tokens=row.new_ids[1 : 1 + row.num_scored],
+        num_top=row.rules.params.num_prompt_logprobs or 0,
+        num_choices=row.num_choices,
     )
 
 
@@ -212,32 +212,32 @@ def _no_prompt(num_choices: int) -> PromptShare:
     return PromptShare(0, (), 0, num_choices)
 
 
-def _choice_rows(target: ScoringModel, turn: RoundInput) -> list[SampleRow]:
+def _samples(target: ScoringModel, row: RoundInput) -> list[SampleRow]:
     """Return the sample rows. Choice j after N committed tokens has the absolute position N + j."""
-    num_committed = target.cached_len(turn.slot) - len(turn.proposal)
-    if turn.num_choices == 1 and not turn.history:
-        return [SampleRow(turn.rules, num_committed)]
-    history = _history(turn, turn.proposal)
-    return [SampleRow(turn.rules, num_committed + j, history) for j in range(turn.num_choices)]
+    num_committed = target.cached_len(row.slot) - len(row.proposal)
+    if row.num_choices == 1 and not row.history:
+        return [SampleRow(row.rules, num_committed)]
+    history = _history(row, row.proposal)
+    return [SampleRow(row.rules, num_committed + j, history) for j in range(row.num_choices)]
 
 
-def _settle(target: ScoringModel, turn: RoundInput, choices: list[int]) -> Verdict:
+def _verified(target: ScoringModel, row: RoundInput, choices: list[int]) -> Verdict:
     """Verify the proposal up to the first position where nothing can be chosen. The tokens before
     it count, as without speculation, and the next round reaches that position again."""
-    if not (choices and turn.proposal):
+    if not (choices and row.proposal):
         return Verdict(0, tuple(choices))
     if NO_CHOICE in choices:
         choices = choices[: max(choices.index(NO_CHOICE), 1)]
-    verdict = verify(turn.proposal[: len(choices) - 1], choices)
-    num_rejected = len(turn.proposal) - verdict.num_accepted
-    target.rollback(turn.slot, target.cached_len(turn.slot) - num_rejected)
+    verdict = verify(row.proposal[: len(choices) - 1], choices)
+    num_rejected = len(row.proposal) - verdict.num_accepted
+    target.rollback(row.slot, target.cached_len(row.slot) - num_rejected)
     return verdict
 
 
 def _with_logprobs(
     target: ScoringModel,
-    turns: Sequence[RoundInput],
-    rows: Sequence[SampleRow],
+    rows: Sequence[RoundInput],
+    samples: Sequence[SampleRow],
     verdicts: Sequence[Verdict],
     logits: Tensor,
     prompts: Sequence[tuple[TokenLogprobs, ...]],
@@ -245,11 +245,11 @@ def _with_logprobs(
     """Return the verdicts with log-probabilities, measured only for committed tokens. Those of
     prompts were taken before."""
     tokens: list[int] = []
-    for turn, verdict in zip(turns, verdicts, strict=True):
-        num_unused = turn.num_choices - len(verdict.tokens)
+    for row, verdict in zip(rows, verdicts, strict=True):
+        num_unused = row.num_choices - len(verdict.tokens)
         tokens += (*verdict.tokens, *[NO_CHOICE] * num_unused)
-    measured = iter(measure_logprobs(logits, rows, tokens, target.vocab_size))
-    shares = [tuple(islice(measured, turn.num_choices)) for turn in turns]
+    measured = iter(measure_logprobs(logits, samples, tokens, target.vocab_size))
+    shares = [tuple(islice(measured, row.num_choices)) for row in rows]
     return [
         verdict._replace(
             logprobs=tuple(entry for entry in share if entry is not None), prompt_logprobs=prompt

@@ -16,43 +16,42 @@ MUTANTS = (
     Mutant(
         name="noise-position-off-by-one",
         path=_ROUND,
-        old="SampleRow(turn.rules, num_committed + j, history)",
-        new="SampleRow(turn.rules, num_committed + j + 1, history)",
+        old="SampleRow(row.rules, num_committed + j, history)",
+        new="SampleRow(row.rules, num_committed + j + 1, history)",
         breaks="sampled tokens differ from those of plain decoding",
         killed_by=(_EQUAL,),
     ),
     Mutant(
         name="noise-position-counts-from-the-round",
         path=_ROUND,
-        old="SampleRow(turn.rules, num_committed + j, history)",
-        new="SampleRow(turn.rules, num_committed, history)",
+        old="SampleRow(row.rules, num_committed + j, history)",
+        new="SampleRow(row.rules, num_committed, history)",
         breaks="the tokens of a round share their noise: they depend on K",
         killed_by=(_EQUAL,),
     ),
     Mutant(
         name="noise-position-includes-the-proposal",
         path=_ROUND,
-        old="num_committed = target.cached_len(turn.slot) - len(turn.proposal)",
-        new="num_committed = target.cached_len(turn.slot)",
+        old="num_committed = target.cached_len(row.slot) - len(row.proposal)",
+        new="num_committed = target.cached_len(row.slot)",
         breaks="a sampled token depends on how many were drafted",
         killed_by=(_EQUAL,),
     ),
     Mutant(
         name="draft-noise-one-position-off",
         path=_ROUND,
-        old="return SampleRow(turn.rules, draft.cached_len(turn.slot), _history(turn, proposal))",
-        new="return SampleRow("
-        "turn.rules, draft.cached_len(turn.slot) + 1, _history(turn, proposal))",
+        old="return SampleRow(row.rules, draft.cached_len(row.slot), _history(row, proposal))",
+        new="return SampleRow(row.rules, draft.cached_len(row.slot) + 1, _history(row, proposal))",
         breaks="nothing but speed: acceptance falls from .53 to .35",
         killed_by=(_SELF_DRAFT,),
     ),
     Mutant(
         name="draft-noise-not-coupled",
         path=_ROUND,
-        old="return SampleRow(turn.rules, draft.cached_len(turn.slot), _history(turn, proposal))",
-        new="params = type(turn.rules.params)(temperature=turn.rules.params.temperature)\n"
+        old="return SampleRow(row.rules, draft.cached_len(row.slot), _history(row, proposal))",
+        new="params = type(row.rules.params)(temperature=row.rules.params.temperature)\n"
         "    return SampleRow(\n"
-        "        SamplingRules(params, turn.rules.prompt_len), draft.cached_len(turn.slot)\n"
+        "        SamplingRules(params, row.rules.prompt_len), draft.cached_len(row.slot)\n"
         "    )",
         breaks="a draft with a seed of its own guesses as well as chance",
         killed_by=(_SELF_DRAFT,),
@@ -60,15 +59,15 @@ MUTANTS = (
     Mutant(
         name="penalties-without-the-drafts-before",
         path=_ROUND,
-        old="return (*turn.history, *proposal) if turn.rules.needs_history else ()",
-        new="return turn.history if turn.rules.needs_history else ()",
+        old="return (*row.history, *proposal) if row.rules.needs_history else ()",
+        new="return row.history if row.rules.needs_history else ()",
         breaks="position j of a proposal does not see drafts 1 to j: penalties are wrong",
         killed_by=(_ROUND_TESTS + "test_a_round_commits_what_plain_decoding_would_emit",),
     ),
     Mutant(
         name="nothing-rolled-back",
         path=_ROUND,
-        old="    target.rollback(turn.slot, target.cached_len(turn.slot) - num_rejected)\n",
+        old="    target.rollback(row.slot, target.cached_len(row.slot) - num_rejected)\n",
         new="",
         breaks="the KV of rejected tokens stays",
         killed_by=(
@@ -78,8 +77,8 @@ MUTANTS = (
     Mutant(
         name="rollback-one-too-few",
         path=_ROUND,
-        old="num_rejected = len(turn.proposal) - verdict.num_accepted",
-        new="num_rejected = max(len(turn.proposal) - verdict.num_accepted - 1, 0)",
+        old="num_rejected = len(row.proposal) - verdict.num_accepted",
+        new="num_rejected = max(len(row.proposal) - verdict.num_accepted - 1, 0)",
         breaks="the KV of the first rejected token stays",
         killed_by=(
             _REPLICA_TESTS + "test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1",
@@ -88,8 +87,8 @@ MUTANTS = (
     Mutant(
         name="rollback-to-the-round-s-start",
         path=_ROUND,
-        old="num_rejected = len(turn.proposal) - verdict.num_accepted",
-        new="num_rejected = len(turn.proposal)",
+        old="num_rejected = len(row.proposal) - verdict.num_accepted",
+        new="num_rejected = len(row.proposal)",
         breaks="accepted tokens are fed a second time",
         killed_by=(
             _REPLICA_TESTS + "test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1",
@@ -98,24 +97,24 @@ MUTANTS = (
     Mutant(
         name="draft-fed-its-whole-proposal-again",
         path=_ROUND,
-        old="batch = ForwardInput.of((turns[i].slot, proposals[i][-1:], 1) for i in live)",
-        new="batch = ForwardInput.of((turns[i].slot, proposals[i], 1) for i in live)",
+        old="batch = ForwardInput.of((rows[i].slot, proposals[i][-1:], 1) for i in live)",
+        new="batch = ForwardInput.of((rows[i].slot, proposals[i], 1) for i in live)",
         breaks="the draft sees its first tokens twice",
         killed_by=(_REPLICA_TESTS + "test_a_draft_caches_all_drafted_tokens_but_the_last",),
     ),
     Mutant(
         name="one-drafted-token-too-many",
         path=_ROUND,
-        old="live = [i for i in live if len(proposals[i]) < turns[i].num_choices]",
-        new="live = [i for i in live if len(proposals[i]) <= turns[i].num_choices]",
+        old="live = [i for i in live if len(proposals[i]) < rows[i].num_choices]",
+        new="live = [i for i in live if len(proposals[i]) <= rows[i].num_choices]",
         breaks="K + 1 tokens are drafted; the last is never wanted",
         killed_by=(_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",),
     ),
     Mutant(
         name="longest-proposal-for-every-row",
         path=_ROUND,
-        old="live = [i for i in live if len(proposals[i]) < turns[i].num_choices]",
-        new="live = [i for i in live if any(len(proposals[k]) < turns[k].num_choices "
+        old="live = [i for i in live if len(proposals[i]) < rows[i].num_choices]",
+        new="live = [i for i in live if any(len(proposals[k]) < rows[k].num_choices "
         "for k in live)]",
         breaks="rows draft beyond their own K when a companion has a larger one",
         killed_by=(_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",),
@@ -150,8 +149,8 @@ MUTANTS = (
     Mutant(
         name="choice-of-a-catch-up-row-shifts-the-others",
         path=_ROUND,
-        old="ForwardInput.of((t.slot, t.new_ids, min(t.num_choices, 1)) for t in turns)",
-        new="ForwardInput.of((t.slot, t.new_ids, 1) for t in turns)",
+        old="ForwardInput.of((row.slot, row.new_ids, min(row.num_choices, 1)) for row in rows)",
+        new="ForwardInput.of((row.slot, row.new_ids, 1) for row in rows)",
         breaks="rows that only catch up are given the logits of others",
         killed_by=(_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",),
     ),

@@ -98,15 +98,15 @@ class PaddedRound:
             proposals = self._offered(group, wanted)
             if group.draft is not None:
                 limit = group.draft.model.max_model_len
-                turns = {
-                    row: _draft_turn(group.draft, row, group.sequences[row], k, limit)
+                inputs = {
+                    row: _draft_input(group.draft, row, group.sequences[row], k, limit)
                     for row, k in enumerate(wanted)
                     if k > 0 and not proposals[row] and self._uses_model(group.sequences[row])
                 }
-                turns = {row: turn for row, turn in turns.items() if turn.num_choices > 0}
-                wanted_turns = list(turns.values())
-                drafted = propose(group.draft, wanted_turns, self._speculation.min_confidence)
-                for row, proposal in zip(turns, drafted, strict=True):
+                inputs = {row: own for row, own in inputs.items() if own.num_choices > 0}
+                wanted_inputs = list(inputs.values())
+                drafted = propose(group.draft, wanted_inputs, self._speculation.min_confidence)
+                for row, proposal in zip(inputs, drafted, strict=True):
                     proposals[row] = proposal
         return proposals
 
@@ -120,11 +120,11 @@ class PaddedRound:
         self._tally.group_sizes[len(group.sequences)] += 1
         self._tally.num_equal_length_groups += group.has_equal_lengths
         with self._verify_watch:
-            turns = [
+            inputs = [
                 RoundInput(row, s.ids[-1:], proposal, len(proposal) + 1, s.rules, _history(s))
                 for row, (s, proposal) in enumerate(zip(group.sequences, proposals, strict=True))
             ]
-            return score_and_verify(group.target, turns)
+            return score_and_verify(group.target, inputs)
 
     def commit(
         self,
@@ -240,7 +240,7 @@ def _group(sequences: Sequence[LiveSequence], batches: Sequence[PaddedBatch]) ->
     return PaddedGroup(list(sequences), batches[0], batches[1] if len(batches) > 1 else None)
 
 
-def _draft_turn(
+def _draft_input(
     draft: PaddedBatch, row: int, sequence: LiveSequence, num_tokens: int, max_model_len: int
 ) -> RoundInput:
     """Return a round that catches up with the committed tokens, then drafts up to the draft's last
