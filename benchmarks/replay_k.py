@@ -50,12 +50,7 @@ def main(trace: Annotated[Path, typer.Argument(help="JSON lines.")]) -> None:
         records = map(json.loads, lines)
         policy = GoodputPolicy(next(records)["max_group_size"])
         decisions = list(replay(records, policy))
-    lengths = Counter(
-        length
-        for decision in decisions
-        if isinstance(decision.again, list)
-        for length in decision.again
-    )
+    lengths = Counter(length for decision in decisions for length in decision.lengths)
     table = Table("K", "rows of groups", title="Drafted tokens checked")
     for k, count in sorted(lengths.items()):
         table.add_row(str(k), str(count))

@@ -126,7 +126,7 @@ class NgramConfig:
         """Return the lengths with defaults by K policy.
 
         Goodput looks up n-grams of 1 to 8 tokens. It verifies a match of one token only where a row
-        costs almost nothing. The length of the match, up to 8, predicts its quality (copy_belief).
+        costs almost nothing. The length of the match, up to 8, predicts its quality (ngram.py).
         A fixed K verifies every match, so it needs longer ones.
         """
         usual = cls(lookup_max=8, lookup_min=1) if k_policy is KPolicyName.GOODPUT else cls()

@@ -47,6 +47,9 @@ _TOTALS = (
     "num_fenced",
 )
 
+_FIGURES = {"acceptance_ngram": "acceptance_lookup", "acceptance_draft_model": "acceptance_model"}
+"""Figure of the K policy -> its label in the metric specdec_k_policy, where they differ."""
+
 
 def pool_status(driver: SchedulerDriver) -> pb.PoolStatusResponse:
     counters, audit = driver.scheduler.counters(), driver.auditor.counts
@@ -76,7 +79,7 @@ def pool_status(driver: SchedulerDriver) -> pb.PoolStatusResponse:
         stages=stage_statuses(driver.stages, driver.ingress_times),
         stage_bounds_s=BOUNDS_S,
         requests=driver.ingress_times.requests.messages(),
-        k_policy=counters.k_policy,
+        k_policy={_FIGURES.get(name, name): n for name, n in counters.k_policy.items()},
         started_unix_s=driver.totals.started_unix_s,
     )
 

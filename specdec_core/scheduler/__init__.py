@@ -7,7 +7,6 @@ from specdec_core.scheduler.stats import ReplicaCounters, SchedulerCounters
 from specdec_core.speculation.k_policy import (
     AcceptanceHistory,
     DraftLengthReason,
-    DraftSource,
     FixedPolicy,
     KPolicy,
 )
@@ -16,7 +15,6 @@ __all__ = [
     "AcceptanceHistory",
     "Command",
     "DraftLengthReason",
-    "DraftSource",
     "Drained",
     "Emit",
     "FixedPolicy",

@@ -26,7 +26,6 @@ from specdec_core.scheduler.rows import (
 from specdec_core.scheduler.sequence import KVReservation, Sequence
 from specdec_core.scheduler.stats import SchedulerStats
 from specdec_core.scheduler.verification_budget import VerificationBudget
-from specdec_core.speculation.k_policy import DraftLengthReason
 
 
 class DraftFallback:
@@ -271,7 +270,6 @@ class BatchBuilder:
             max_len = replica.max_len(place)
             if max_len >= row.end_len:
                 row = fit(row, max_len)
-                row.note(DraftLengthReason.ROOM)
                 continue
             victim = self._victim(replica, sequence)
             if victim is not None:
@@ -323,7 +321,7 @@ class BatchBuilder:
             sequence = row.sequence
             place = sequence.target if is_target else sequence.draft
             assert place is not None, "blocks were reserved for it"
-            place.row = row.row
+            place.row, place.reason = row.row, row.reason
             place.lease_id = lease_id
             place.has_rules = True
             if is_target:

@@ -7,21 +7,19 @@ draft replica that is missing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import repeat
 from typing import NamedTuple
 
-from specdec_core.config import SpecMethod, SpeculationConfig, uses_draft_model
+from specdec_core.config import MAX_DRAFT_TOKENS, SpecMethod, SpeculationConfig, uses_draft_model
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult, RowStatus
 from specdec_core.request import Request
 from specdec_core.scheduler.replicas import ReplicaState
 from specdec_core.scheduler.sequence import Drafting, Round, Sequence
 from specdec_core.speculation.drafter import NO_OFFER, Drafter, Observed, Offer
-from specdec_core.speculation.k_policy import DraftLengthReason, DraftSource, KPolicy
+from specdec_core.speculation.k_policy import DraftLengthReason, KPolicy, OfferedRow, Terms
 from specdec_core.speculation.registry import LocalDrafters, draft_limit, draft_method, offers_of
 
-_NOTHING_FOUND, _GOODPUT = (
-    DraftLengthReason.NOTHING_FOUND,
-    DraftLengthReason.GOODPUT,
-)  # to name one takes as long as a call
+_NOTHING_FOUND = DraftLengthReason.NOTHING_FOUND  # to name it takes as long as a call
 
 
 class _Batch(NamedTuple):
@@ -107,16 +105,23 @@ class Proposer:
             elif current.proposal is None and sequence.draft is None:
                 missing.add_stand_in(sequence)  # its draft replica has left
         for (drafter, target_id), batch in asked.items():
-            num_live = len(replicas[target_id].sequences)
-            if self._k_policy.may_look_up(num_live):
-                self._offer(drafter, batch, num_live)
+            terms = self._k_policy.terms(drafter.name, len(replicas[target_id].sequences))
+            _offer(drafter, batch, terms)
         for sequence in undecided:
-            assert sequence.target is not None, "only sequences of a target begin rounds"
-            self._decide(sequence, len(replicas[sequence.target.replica_id].sequences))
-            if sequence.draft is None:
+            target, current, settings = sequence.target, sequence.round, sequence.drafting
+            assert target is not None
+            assert current is not None
+            assert settings is not None
+            if settings.stand_in is None or not self._waits_for_draft(
+                sequence, current, len(replicas[target.replica_id].sequences)
+            ):
+                current.proposal = offer = current.local or NO_OFFER
+                current.num_draft_tokens = len(offer.tokens)
+            elif sequence.draft is None:
                 missing.add_stand_in(sequence)
         for (drafter, target_id), batch in missing.items():
-            self._offer(drafter, batch, len(replicas[target_id].sequences))
+            terms = self._k_policy.terms(drafter.name, len(replicas[target_id].sequences))
+            _offer(drafter, batch, terms._replace(k=MAX_DRAFT_TOKENS))  # K is decided
 
     def proposal(self, sequence: Sequence) -> tuple[int, ...] | None:
         """Return the tokens that the target checks if it is leased the sequence now.
@@ -125,7 +130,7 @@ class Proposer:
         """
         current = _round_of(sequence)
         if current.proposal is not None:
-            return current.proposal
+            return current.proposal.tokens
         if sequence.draft is None and current.local is not None:
             return current.local.tokens
         return None if self.next_role(sequence) is Role.DRAFT else ()
@@ -149,8 +154,7 @@ class Proposer:
     def go_without(self, sequence: Sequence) -> None:
         """Let the target take a sequence that waits for the draft. The round has no proposal."""
         current = _round_of(sequence)
-        current.proposal = ()
-        current.cause = DraftLengthReason.QUEUE
+        current.proposal, current.reason = NO_OFFER, DraftLengthReason.QUEUE
 
     def needs_side_lease(self, sequence: Sequence) -> bool:
         """Return whether the draft should catch up while the target continues without it."""
@@ -203,52 +207,26 @@ class Proposer:
         committed_len = len(sequence.ids)
         if committed_len < sequence.resume_len:
             resumed = sequence.unchecked(self._chunk)
-            return Round(committed_len, 0, resumed, cause=DraftLengthReason.RESUME)
+            return Round(committed_len, 0, Offer(resumed), DraftLengthReason.RESUME)
         limit = sequence.max_len - committed_len - 1  # a live sequence has a token left to emit
         if limit > drafting.max_tokens:
             limit = drafting.max_tokens
-        return Round(committed_len, limit, None if limit > 0 else (), cause=drafting.cause)
+        return Round(committed_len, limit, None if limit > 0 else NO_OFFER, drafting.reason)
 
-    def _offer(self, drafter: Drafter, batch: _Batch, num_live: int) -> None:
-        """Note in each row's round what the drafter offers for it."""
-        by_kind = self._k_policy.goes_by_agreement(num_live)
-        for row, offer in zip(batch.rows, offers_of(drafter, batch.rows, batch.most), strict=True):
-            if not by_kind and offer.kinds:
-                offer = NO_OFFER if offer.kinds[0] == 1 else Offer(offer.tokens)
-            _round_of(row).local = offer
+    def _waits_for_draft(self, sequence: Sequence, current: Round, num_live: int) -> bool:
+        """Decide the draft steps of a new round; return whether there are any.
 
-    def _decide(self, sequence: Sequence, num_live: int) -> None:
-        """Decide who proposes in a new round, and how many tokens."""
-        current, drafting = sequence.round, sequence.drafting
-        assert current is not None
-        assert drafting is not None
-        if drafting.local is not None:
-            k, found = 0, current.local
-            if found is None:
-                current.cause = _GOODPUT
-            elif found.tokens:
-                k = self._num_draft_tokens(sequence, current, DraftSource.LOOKUP, num_live)
-            else:
-                current.cause = _NOTHING_FOUND
-            if k > 0 or drafting.stand_in is None:
-                current.num_draft_tokens = k
-                current.proposal = found.tokens[:k] if found else ()
-                return
-        k = self._num_draft_tokens(sequence, current, DraftSource.MODEL, num_live)
-        current.num_draft_tokens = k
-        current.proposal = None if k else ()
-
-    def _num_draft_tokens(
-        self, sequence: Sequence, current: Round, drafter: DraftSource, num_live: int
-    ) -> int:
-        limit, agreed = current.limit, 0
-        if drafter is DraftSource.LOOKUP and current.local is not None:
-            limit, agreed = len(current.local.tokens), num_agreed(current.local)
-        wanted = self._k_policy.num_draft_tokens(
-            sequence.history, drafter, limit, num_live, self.targets_per_draft, agreed
+        If there are none, the local drafter's offer is proposed.
+        """
+        found, local, drafter = None, current.local, sequence.drafter
+        if local is not None and local.tokens and drafter is not None:
+            found = OfferedRow(sequence.history, drafter.name, local)
+        steps, reason = self._k_policy.draft_steps(
+            sequence.history, current.limit, num_live, self.targets_per_draft, found
         )
-        current.cause = self._k_policy.cause
-        return max(0, min(wanted, limit))
+        if steps > 0 or found is None:
+            current.num_draft_tokens, current.reason = steps, reason
+        return steps > 0
 
     def _drafting(self, sequence: Sequence) -> Drafting:
         config, request = self._config, sequence.request
@@ -258,12 +236,12 @@ class Proposer:
             local=None if method == SpecMethod.DRAFT_MODEL else local,
             stand_in=local if uses_draft_model(method) else None,
             max_tokens=draft_limit(config, request),
-            cause=self._unasked_cause(request),
+            reason=self._unasked_reason(request),
         )
         sequence.drafting = self._known_drafting.setdefault(drafting, drafting)
         return sequence.drafting
 
-    def _unasked_cause(self, request: Request) -> DraftLengthReason:
+    def _unasked_reason(self, request: Request) -> DraftLengthReason:
         if self._config.method == SpecMethod.NONE or not self._config.num_draft_tokens:
             return DraftLengthReason.OFF
         return (
@@ -273,13 +251,28 @@ class Proposer:
         )
 
 
+def _offer(drafter: Drafter, batch: _Batch, terms: Terms) -> None:
+    """Note in each row's round what the drafter offers for it, or why it was not asked."""
+    k, reason, least_chance = terms
+    offers: Iterable[Offer | None]
+    if k > 0:
+        most = [min(limit, k) for limit in batch.most] if k < max(batch.most) else batch.most
+        offers = offers_of(drafter, batch.rows, most)
+    else:
+        offers = repeat(None, len(batch.rows))
+    for row, offer in zip(batch.rows, offers, strict=True):
+        current = row.round
+        assert current is not None, "it was asked for"
+        if least_chance is not None and offer is not None and offer.chances:
+            is_weak = offer.chances[0] < least_chance
+            offer = NO_OFFER if is_weak else Offer(offer.tokens)
+        current.local = offer
+        current.reason = reason if offer is None or offer.tokens else _NOTHING_FOUND
+
+
 def _observed(sequence: Sequence, row: LeaseRow, answer: RowResult) -> Observed:
     chosen = tuple(sequence.ids[row.end_len :]) if row.num_choices else ()
     return Observed(len(row.new_ids), chosen, min(answer.num_accepted, len(chosen)))
-
-
-def num_agreed(offer: Offer | None) -> int:
-    return offer.kinds[0] if offer and offer.kinds else 0
 
 
 def _round_of(sequence: Sequence) -> Round:

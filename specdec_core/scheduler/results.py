@@ -14,13 +14,12 @@ from specdec_core.messages import (
 from specdec_core.request import ErrorKind, FinishReason, cut_at_stop
 from specdec_core.scheduler.admission import AdmissionQueue
 from specdec_core.scheduler.live_requests import LiveRequests
-from specdec_core.scheduler.proposals import Proposer, num_agreed
+from specdec_core.scheduler.proposals import Proposer
 from specdec_core.scheduler.replicas import ReplicaState
 from specdec_core.scheduler.sequence import KVReservation, Round, Sequence
 from specdec_core.scheduler.stats import SchedulerStats
-from specdec_core.speculation.k_policy import DraftLengthReason, DraftSource, KPolicy
-
-_NO_DRAFT = DraftLengthReason.NO_DRAFT
+from specdec_core.speculation.drafter import Offer
+from specdec_core.speculation.k_policy import DRAFT_REPLICA, KPolicy
 
 
 class ResultHandler:
@@ -126,7 +125,7 @@ class ResultHandler:
             current = sequence.round
             assert current is not None, "a draft is asked within a round"
             assert current.committed_len == row.end_len, "nobody commits while the draft owns"
-            current.proposal, current.is_drafted = tokens, True
+            current.take_draft(tokens, place.reason)
 
     def _commit(
         self,
@@ -157,9 +156,8 @@ class ResultHandler:
         if current.is_drafted or (local is not None and local.tokens):
             self._learn(sequence, current, row, answer)
         if not sequence.is_background:
-            cause = _NO_DRAFT if current.proposal is None else current.cause
             self._tally.record_round(num_drafted, num_accepted, num_tokens)
-            self._tally.k_causes[cause] += 1
+            self._tally.k_causes[place.reason] += 1
             sequence.account.num_served += num_tokens
         if replica.is_exact:
             sequence.pinned_fingerprint = replica.info.fingerprint
@@ -181,10 +179,11 @@ class ResultHandler:
         The tokens of a local drafter are compared even if they were not proposed.
         """
         history, learn, local = sequence.history, self._k_policy.learn, current.local
-        if local and local.tokens:
-            learn(history, DraftSource.LOOKUP, local.tokens, answer.tokens, num_agreed(local))
+        if local is not None and local.tokens:
+            assert sequence.drafter is not None, "it has offered tokens"
+            learn(history, sequence.drafter.name, local, answer.tokens)
         if current.is_drafted and row.proposal:
-            learn(history, DraftSource.MODEL, row.proposal, answer.tokens)
+            learn(history, DRAFT_REPLICA, Offer(row.proposal), answer.tokens)
 
     def _fail(self, sequence: Sequence, error: str, kind: ErrorKind = ErrorKind.FAILED) -> None:
         self._registry.finish(sequence, FinishReason.ERROR, error=error, error_kind=kind)

@@ -17,6 +17,9 @@ from specdec_core.speculation.k_policy import DraftLengthReason
 Age = tuple[float, float, int]
 """(ready since, rank, sequence ID, which is the end of its rank). A lower age is older."""
 
+_NO_DRAFT, _ROOM = DraftLengthReason.NO_DRAFT, DraftLengthReason.ROOM
+# to name the member of an enumeration takes as long as a call
+
 
 @dataclass(eq=False, slots=True)
 class ScheduledRow:
@@ -28,6 +31,8 @@ class ScheduledRow:
     By the time the row is chosen, thousands of others have pushed that data out."""
     slot_len: int
     """Maximum positions that the replica holds while it runs the row."""
+    reason: DraftLengthReason = DraftLengthReason.OFF
+    """Reason for the number of drafted tokens."""
     is_resuming: bool = False
     """Whether it checks tokens that a client brought back. They count as catch-up tokens, not as
     drafted ones."""
@@ -59,19 +64,26 @@ class ScheduledRow:
     def proposal(self) -> tuple[int, ...]:
         return self.row.proposal
 
-    def shortened(self, num_drafted: int) -> ScheduledRow:
-        """Return a copy of the plan that drafts or checks only `num_drafted` tokens."""
+    def checking(self, k: int, reason: DraftLengthReason) -> ScheduledRow:
+        """Return the row with its first `k` drafted tokens, for `reason`."""
+        if k < len(self.row.proposal):
+            return self.shortened(k, reason)
+        if self.row.proposal and self.reason is not _NO_DRAFT:
+            self.reason = reason
+        return self
+
+    def shortened(self, num_drafted: int, reason: DraftLengthReason) -> ScheduledRow:
+        """Return a copy of the row that drafts or checks only `num_drafted` tokens.
+
+        The reason NO_DRAFT remains.
+        """
         row, excess = self.row, self.num_drafted - num_drafted
         row = row._replace(
             num_choices=row.num_choices - excess, proposal=row.proposal[:num_drafted]
         )
-        return ScheduledRow(self.sequence, row, self.slot_len - excess, self.is_resuming)
-
-    def note(self, cause: DraftLengthReason) -> None:
-        """Record the reason for the number of drafted tokens that the row checks."""
-        current = self.sequence.round
-        if current is not None:
-            current.cause = cause
+        if self.reason is _NO_DRAFT:
+            reason = _NO_DRAFT
+        return ScheduledRow(self.sequence, row, self.slot_len - excess, reason, self.is_resuming)
 
     @property
     def age(self) -> Age:
@@ -123,7 +135,9 @@ def plan_verification(
             None if place.has_rules else sequence.request.rules,
         ),
     )
-    return ScheduledRow(sequence, row, end_len + num_checked, is_resuming)
+    current = sequence.round
+    reason = _NO_DRAFT if current is None or current.proposal is None else current.reason
+    return ScheduledRow(sequence, row, end_len + num_checked, reason, is_resuming)
 
 
 def plan_drafting(
@@ -143,11 +157,13 @@ def plan_drafting(
         num_choices=num_draft_tokens,
         rules=None if place.has_rules else sequence.request.rules,
     )
-    return ScheduledRow(sequence, row, slot_len=end_len + max(num_draft_tokens - 1, 0))
+    slot_len = end_len + max(num_draft_tokens - 1, 0)
+    reason = _NO_DRAFT if sequence.round is None else sequence.round.reason
+    return ScheduledRow(sequence, row, slot_len, reason)
 
 
 def fit(plan: ScheduledRow, max_len: int) -> ScheduledRow:
     """Return the plan, with fewer tokens to draft or check if `max_len` positions need it."""
     end_len = plan.end_len
     assert end_len <= max_len, f"{end_len} ids do not fit into {max_len} positions"
-    return plan if plan.slot_len <= max_len else plan.shortened(max_len - end_len)
+    return plan if plan.slot_len <= max_len else plan.shortened(max_len - end_len, _ROOM)

@@ -65,6 +65,8 @@ class KVReservation:
     """Blocks for `reserved_len` positions."""
     has_rules: bool = False
     lease_id: int | None = None
+    reason: DraftLengthReason = DraftLengthReason.OFF
+    """Reason for the number of drafted tokens of the row."""
     row: LeaseRow | None = None
     """Row that is leased out, if any. A draft's row without choices is a side lease and owns
     nothing."""
@@ -77,16 +79,22 @@ class Round:
     committed_len: int
     limit: int
     """Maximum drafted tokens of this round."""
-    proposal: tuple[int, ...] | None = None
+    proposal: Offer | None = None
     """Proposed tokens; None if the draft model has not answered."""
+    reason: DraftLengthReason = DraftLengthReason.OFF
+    """Reason for the number of proposed tokens. A row that does not wait for the draft has its own
+    reason."""
     num_draft_tokens: int = 0
-    """K of this round; 0 decodes without speculation."""
+    """Tokens that a local drafter proposed or that a draft replica is asked for; 0 decodes without
+    speculation."""
     local: Offer | None = None
     """Offer of the local drafter, whether or not it was proposed; None if it was not asked."""
     is_drafted: bool = False
     """Whether the proposal is the draft model's."""
-    cause: DraftLengthReason = DraftLengthReason.OFF
-    """Reason for K, which holds unless the draft model is passed over."""
+
+    def take_draft(self, tokens: tuple[int, ...], reason: DraftLengthReason) -> None:
+        """Propose what a draft replica has drafted. `reason`: why it drafts no more."""
+        self.proposal, self.reason, self.is_drafted = Offer(tokens), reason, True
 
 
 class Drafting(NamedTuple):
@@ -98,7 +106,7 @@ class Drafting(NamedTuple):
     """Local drafter that replaces a missing draft replica; None if no draft replica is asked."""
     max_tokens: int
     """Maximum drafted tokens of one round; 0 decodes without speculation."""
-    cause: DraftLengthReason
+    reason: DraftLengthReason
     """Reason for a K of 0 that the policy is not asked about."""
 
     @property

@@ -12,12 +12,12 @@ import heapq
 from collections.abc import Sequence
 
 from specdec_core.config import SchedulerConfig
-from specdec_core.scheduler.proposals import num_agreed
 from specdec_core.scheduler.rows import ScheduledRow, rank_of
+from specdec_core.speculation.drafter import NO_OFFER
 from specdec_core.speculation.k_policy import (
+    DRAFT_REPLICA,
     AcceptanceHistory,
     DraftLengthReason,
-    DraftSource,
     KPolicy,
     OfferedRow,
 )
@@ -59,25 +59,19 @@ def keep_worthwhile(
     plans: Sequence[ScheduledRow], k_policy: KPolicy, tile_rows: int
 ) -> list[ScheduledRow]:
     """Return the plans as the policy wants them. Rows that choose nothing are left as they are."""
-    choosing = [plan for plan in plans if plan.num_choices]
-    offers = [_offer(plan) for plan in choosing]
-    lengths = iter(k_policy.num_checked(offers, tile_rows))
-    for plan, offer in zip(choosing, offers, strict=True):
-        if offer.num_drafted:
-            plan.note(k_policy.cause)
-    return [_cut(plan, next(lengths)) if plan.num_choices else plan for plan in plans]
+    offered = [_offered(plan) for plan in plans if plan.num_choices]
+    decisions = iter(k_policy.num_checked(offered, tile_rows))
+    return [plan.checking(*next(decisions)) if plan.num_choices else plan for plan in plans]
 
 
-def _offer(plan: ScheduledRow) -> OfferedRow:
-    sequence = plan.sequence
-    is_drafted = sequence.round is not None and sequence.round.is_drafted
-    return OfferedRow(
-        sequence.history,
-        DraftSource.MODEL if is_drafted else DraftSource.LOOKUP,
-        len(plan.proposal),
-        sequence.max_len - len(sequence.ids),
-        0 if is_drafted or sequence.round is None else num_agreed(sequence.round.local),
-    )
+def _offered(plan: ScheduledRow) -> OfferedRow:
+    sequence, offer, source = plan.sequence, NO_OFFER, DRAFT_REPLICA
+    current, drafter = sequence.round, sequence.drafter
+    if plan.row.proposal and current is not None:
+        offer = current.proposal or current.local or NO_OFFER
+        if not current.is_drafted and drafter is not None:
+            source = drafter.name
+    return OfferedRow(sequence.history, source, offer, sequence.max_len - len(sequence.ids))
 
 
 def keep_in_turn(plans: Sequence[ScheduledRow], room: int) -> list[ScheduledRow]:
@@ -89,7 +83,7 @@ def keep_in_turn(plans: Sequence[ScheduledRow], room: int) -> list[ScheduledRow]
     room -= len(plans)
     for plan in plans:
         length = max(0, min(len(plan.proposal), room))
-        kept.append(_cut(plan, length))
+        kept.append(plan.checking(length, plan.reason))
         room -= length
     return kept
 
@@ -114,9 +108,12 @@ def keep_within(plans: Sequence[ScheduledRow], max_rows: int) -> list[ScheduledR
         if lengths[index]:
             lengths[index] -= 1
             excess -= 1
-            plans[index].note(DraftLengthReason.BUDGET)
             heapq.heappush(weakest, (_promise(plans[index], lengths[index]), -index))
-    return [_cut(plan, length) for plan, length in zip(plans, lengths, strict=True)]
+    reason = DraftLengthReason.BUDGET
+    return [
+        plan.shortened(length, reason) if length < len(plan.proposal) else plan
+        for plan, length in zip(plans, lengths, strict=True)
+    ]
 
 
 def _promise(plan: ScheduledRow, length: int) -> float:
@@ -127,9 +124,3 @@ def _promise(plan: ScheduledRow, length: int) -> float:
 def acceptance_rate(history: AcceptanceHistory) -> float:
     """Return Laplace's estimate, in which a sequence without a past counts as one half."""
     return (history.num_accepted + 1) / (history.num_drafted + 2)
-
-
-def _cut(plan: ScheduledRow, length: int) -> ScheduledRow:
-    if length == len(plan.proposal):
-        return plan
-    return plan.shortened(length)

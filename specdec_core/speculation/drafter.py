@@ -52,7 +52,7 @@ class Offer(NamedTuple):
     It counts until the results of its kind say more. Empty: the drafter has no estimate."""
     kinds: tuple[int, ...] = ()
     """For each token, its kind. Tokens of a kind are accepted about as often, and the K policy
-    learns how often. Empty: all tokens of the drafter are of one kind."""
+    learns how often. Kinds need chances. Empty: all tokens of the drafter are of one kind."""
 
 
 NO_OFFER = Offer(())

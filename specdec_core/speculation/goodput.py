@@ -1,9 +1,9 @@
 """Goodput policy: choose the K that makes the most tokens per second.
 
 The number of verified tokens is chosen when the group is formed. At that time, the size of the
-group and the proposals of its rows are known. Prompt lookup therefore offers all that it has found,
-which costs nothing. A draft model takes time for every token, and all sequences of its group share
-this time. Its number of steps is chosen earlier, for groups like those that were seen.
+group and the proposals of its rows are known. Local drafters therefore offer all that they have.
+A draft model takes time for every token, and all sequences of its group share this time. Its
+number of steps is chosen earlier, for groups like those that were seen.
 """
 
 from __future__ import annotations
@@ -13,19 +13,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
+from specdec_core.config import MAX_DRAFT_TOKENS
 from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, Role, is_round
-from specdec_core.speculation.acceptance import AcceptanceEstimator, CopyAcceptance
+from specdec_core.speculation.acceptance import AcceptanceByKind, AcceptanceEstimator
 from specdec_core.speculation.draft_load import DraftLoad, DraftPlan
+from specdec_core.speculation.drafter import Offer
+from specdec_core.speculation.drafter_backoff import FEW, DrafterBackoff
 from specdec_core.speculation.expected_prices import SIZES_TOLD
 from specdec_core.speculation.exploration import Exploration
 from specdec_core.speculation.gains import chances_in_a_row, expected_accepted, num_worthwhile
 from specdec_core.speculation.k_policy import (
+    DRAFT_REPLICA,
     AcceptanceHistory,
+    Decision,
     DraftLengthReason,
-    DraftSource,
     OfferedRow,
+    Terms,
+    decision,
 )
-from specdec_core.speculation.ngram_backoff import FEW, NgramBackoff
 from specdec_core.speculation.pass_prices import PassPrices
 from specdec_core.speculation.step_costs import CostModel
 from specdec_core.speculation.token_selection import (
@@ -43,8 +48,8 @@ _INERTIA = 0.02
 """Relative gain that another number of draft steps must exceed before it is taken."""
 _FIRST_REST, _REST = 32, 128
 """Target passes after which an unused draft model is tried again, for one token, if a good one
-would pay. Each failed trial doubles this number, from the first value up to the second. Prompt
-lookup needs no trial, because comparing what it would have proposed is free."""
+would pay. Each failed trial doubles this number, from the first value up to the second. A local
+drafter needs no trial, because comparing what it would have proposed is free."""
 _FIRST_LEASES = 4
 """Number of draft leases that run before their cost decides, if no replica reported step times. A
 single lease may have met other work."""
@@ -59,13 +64,23 @@ _GOOD_WEIGHT = 4.0
 """Acceptance of a good draft model, and the number of trials that it counts for if a draft model
 does well."""
 _OUTDONE = 1.1
-"""Factor on the tokens expected of prompt lookup. If a draft model brings more than this, less the
+"""Factor on the tokens expected of a local offer. If a draft model brings more than this, less the
 cost of its time, the round waits for it."""
+_LEAST_CHANCE = 0.3
+"""Minimum chance of an offer's first token for more than FEW sequences. Of prompt lookup, only what
+follows a single equal token has less. In such batches it is never worth a row."""
 _NOBODY = DraftLoad(1, 1, 1.0)
+_GOODPUT, _PROBE = DraftLengthReason.GOODPUT, DraftLengthReason.PROBE
 
 
-def _no_beliefs() -> dict[DraftSource, AcceptanceEstimator]:
-    return {drafter: AcceptanceEstimator() for drafter in DraftSource}
+class _Source:
+    """Acceptance and back-off of one source of drafted tokens."""
+
+    def __init__(self, name: str) -> None:
+        self.acceptance = AcceptanceEstimator(name)
+        self.by_kind = AcceptanceByKind(name)
+        """Acceptance of tokens that were offered with a chance."""
+        self.backoff = DrafterBackoff()
 
 
 @dataclass(eq=False, slots=True)
@@ -79,9 +94,6 @@ class GoodputPolicy:
     """Cost model of a draft's lease, in seconds. Its rows are draft steps, and its sequences are
     drafted tokens. So the fixed cost of a lease is learnt apart from its steps. On a GPU this fixed
     cost is as long as a step. Until leases of other sizes were seen, only steps cost."""
-    beliefs: dict[DraftSource, AcceptanceEstimator] = field(default_factory=_no_beliefs)
-    copied: CopyAcceptance = field(default_factory=CopyAcceptance)
-    """Acceptance of prompt lookup's tokens whose number of matching tokens before them is known."""
     last_chosen: CandidateSize | None = None
     """Size chosen for the last group with drafted tokens."""
     last_steps: int = 0
@@ -93,15 +105,16 @@ class GoodputPolicy:
     is_promising: bool = False
     """Whether more than half of the tokens checked in the last pass after drafting were
     accepted."""
-    cause: DraftLengthReason = DraftLengthReason.GOODPUT
-    """Reason of the last decision."""
     _has_draft: bool = False
     """Whether a draft replica has ever registered. Until its tokens were seen, they are expected to
-    be accepted like those of any model. Otherwise a prompt lookup that always finds tokens would
+    be accepted like those of any model. Otherwise a local drafter that always offers tokens would
     keep the draft model unused."""
     _num_in_vain: int = 0
     """Number of last consecutive groups with drafting of which no drafted token was checked."""
-    _lookup_rest: NgramBackoff = field(default_factory=NgramBackoff)
+    _sources: dict[str, _Source] = field(
+        default_factory=lambda: {DRAFT_REPLICA: _Source(DRAFT_REPLICA)}
+    )
+    """Draft replicas, and the local drafters that were seen so far."""
     _looks: Exploration = field(default_factory=Exploration)
     _steps_since: int = 0
     _planned: dict[DraftLoad, list[DraftPlan]] = field(default_factory=dict)
@@ -125,7 +138,7 @@ class GoodputPolicy:
     @property
     def figures(self) -> dict[str, float]:
         """Return the acceptance, the last choice, and the cost of a drafted row."""
-        found = {f"acceptance_{drafter}": belief.common for drafter, belief in self.beliefs.items()}
+        found = {f"acceptance_{name}": s.acceptance.common for name, s in self._sources.items()}
         found["last_steps"] = self.last_steps
         if self.last_chosen is not None:
             found["last_rows"] = self.last_chosen.num_rows
@@ -134,17 +147,6 @@ class GoodputPolicy:
             for size in SIZES_TOLD:
                 found[f"drafted_row_share_{size}"] = self.verify.row_share(size)
         return found
-
-    def may_look_up(self, num_live: int) -> bool:
-        return self._lookup_rest.allows(min(num_live, self.max_group_size))
-
-    def goes_by_agreement(self, num_live: int) -> bool:
-        """Return whether few enough sequences share the target.
-
-        With more sequences, distinguishing kinds of tokens takes the target longer than it gains. A
-        proposal after a single equal token is then never worth a row.
-        """
-        return num_live <= FEW
 
     def welcome(self, info: ReplicaInfo) -> None:
         """Take the limits and step times of a replica that registers.
@@ -162,63 +164,63 @@ class GoodputPolicy:
                 self.draft.expect(time.num_rows, time.num_rows // time.num_sequences, time.seconds)
         self._forget_plans()
 
-    def num_draft_tokens(
+    def terms(self, source: str, num_live: int) -> Terms:
+        """Return no limit, but 0 while the drafter rests.
+
+        With more than a few sequences, distinguishing kinds of tokens takes the target longer than
+        it gains.
+        """
+        rests = not self._source(source).backoff.allows(min(num_live, self.max_group_size))
+        least_chance = None if num_live <= FEW else _LEAST_CHANCE
+        return Terms(0 if rests else MAX_DRAFT_TOKENS, _GOODPUT, least_chance)
+
+    def draft_steps(
         self,
         history: AcceptanceHistory,
-        drafter: DraftSource,
         limit: int,
         num_live: int,
         targets_per_draft: float = 1.0,
-        num_agreed: int = 0,
-    ) -> int:
-        self.cause = DraftLengthReason.GOODPUT
+        local: OfferedRow | None = None,
+    ) -> Decision:
         crowd = DraftLoad(num_live, self.max_group_size, targets_per_draft)
-        if drafter is DraftSource.LOOKUP:
-            found = OfferedRow(history, drafter, limit, num_agreed=num_agreed)
-            return 0 if self._is_outdone(found, crowd) else limit
+        if local is not None and not self._is_outdone(local, crowd):
+            return decision(0, _GOODPUT)
         if not self._knows_costs:
-            self.cause = DraftLengthReason.PROBE
-            return limit
+            return decision(limit, _PROBE)
         self._crowd = crowd
         self._most_steps = max(self._most_steps, limit)
         plan = self._plan(crowd, limit)
         if plan.steps:
             self.rest = _FIRST_REST
         elif self._is_worth_a_trial(crowd, limit):
-            self.cause = DraftLengthReason.PROBE
-            return min(1, limit)
-        return self._num_steps(history, plan)
+            return decision(min(1, limit), _PROBE)
+        return decision(min(self._num_steps(history, plan), limit), _GOODPUT)
 
-    def num_checked(self, offers: Sequence[OfferedRow], tile_rows: int) -> list[int]:
+    def num_checked(self, rows: Sequence[OfferedRow], tile_rows: int) -> list[Decision]:
         self.verify.tile_rows = tile_rows
-        lengths = [0] * len(offers)
-        runs = self._open_runs(offers)
-        if not runs:
-            return lengths
-        self.cause = DraftLengthReason.PROBE
-        rows, chances = likeliest_first(runs)
-        for row in rows[: self._num_kept(offers, chances)]:
-            lengths[row] += 1
-        return lengths
+        lengths, reason = [0] * len(rows), _GOODPUT
+        runs = self._open_runs(rows)
+        if runs:
+            ranked, chances = likeliest_first(runs)
+            num_kept, reason = self._choose(rows, chances)
+            for row in ranked[:num_kept]:
+                lengths[row] += 1
+        return [decision(length, reason) for length in lengths]
 
     def learn(
-        self,
-        history: AcceptanceHistory,
-        drafter: DraftSource,
-        drafted: Sequence[int],
-        chosen: Sequence[int],
-        num_agreed: int = 0,
+        self, history: AcceptanceHistory, source: str, offer: Offer, chosen: Sequence[int]
     ) -> None:
-        pairs = list(zip(drafted, chosen, strict=False))
+        pairs = list(zip(offer.tokens, chosen, strict=False))
         num_accepted = next((i for i, (ours, own) in enumerate(pairs) if ours != own), len(pairs))
         num_trials = min(num_accepted + 1, len(pairs))
-        if num_agreed:
-            self.copied.note(history, num_agreed, num_accepted, num_trials)
-            self.beliefs[drafter].seen.note(num_accepted, num_trials)
+        own = self._source(source)
+        if offer.chances:
+            own.by_kind.note(history, offer, num_accepted, num_trials)
+            own.acceptance.seen.note(num_accepted, num_trials)
         else:
-            if self._lookup_rest.num_left and drafter is DraftSource.LOOKUP:
-                self._lookup_rest.note_found(num_accepted > 0, self._rate(history, drafter))
-            self.beliefs[drafter].note(history, drafter, num_accepted, num_trials)
+            if own.backoff.num_left:
+                own.backoff.note_offer(num_accepted > 0, own.acceptance.of(history))
+            own.acceptance.note(history, num_accepted, num_trials)
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         is_timed = seconds > 0.0 and all(map(is_round, lease.rows))
@@ -236,86 +238,100 @@ class GoodputPolicy:
         num_fed = sum(len(row.new_ids) for row in lease.rows)
         cached = sum(row.base_len for row in lease.rows) / len(lease.rows)
         self.verify.observe(len(lease.rows), num_fed + num_drafted, seconds, cached)
-        self._lookup_rest.note_pass()
+        for source in self._sources.values():
+            source.backoff.note_pass()
         if self._steps_since and self.num_rests >= self.rest:
             self.rest = min(2 * self.rest, _REST)
-            self.beliefs[DraftSource.MODEL].forget(_REMEMBERED)
+            self._by_model.forget(_REMEMBERED)
         self.num_rests = 0 if self._steps_since else self.num_rests + 1
         num_accepted = sum(row.num_accepted for row in result.rows)
         self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
         self.last_steps, self._steps_since = self._steps_since, 0
 
-    def _open_runs(self, offers: Sequence[OfferedRow]) -> list[DraftedRow]:
+    def _source(self, name: str) -> _Source:
+        source = self._sources.get(name)
+        if source is None:
+            source = self._sources[name] = _Source(name)
+        return source
+
+    @property
+    def _by_model(self) -> AcceptanceEstimator:
+        """Acceptance of the tokens of draft replicas."""
+        return self._sources[DRAFT_REPLICA].acceptance
+
+    def _open_runs(self, rows: Sequence[OfferedRow]) -> list[DraftedRow]:
         """Return the drafted tokens of each row that may be left out."""
         return [
-            DraftedRow(row, self._chances(offer), offer.num_left)
-            for row, offer in enumerate(offers)
-            if offer.num_drafted
+            DraftedRow(number, self._chances(row), row.num_left)
+            for number, row in enumerate(rows)
+            if row.offer.tokens
         ]
 
-    def _chances(self, offer: OfferedRow) -> Sequence[float]:
+    def _chances(self, row: OfferedRow) -> Sequence[float]:
         """Return, for each drafted token, the chance that it and all before it are accepted."""
-        history, count = offer.history, offer.num_drafted
-        if offer.num_agreed:
-            return self.copied.of_run(history, offer.num_agreed, count)
-        return chances_in_a_row(self._rate(history, offer.drafter), count)
+        source, offer = self._source(row.source), row.offer
+        if offer.chances:
+            return source.by_kind.of_run(row.history, offer)
+        return chances_in_a_row(source.acceptance.of(row.history), len(offer.tokens))
 
-    def _num_kept(self, offers: Sequence[OfferedRow], chances: Sequence[float]) -> int:
-        if self._is_trial(offers):
+    def _choose(self, rows: Sequence[OfferedRow], chances: Sequence[float]) -> Decision:
+        """Return how many of the most likely tokens the batch checks."""
+        by_model = [len(row.offer.tokens) for row in rows if row.source == DRAFT_REPLICA]
+        if self._is_trial(by_model):
             self._num_in_vain = 0
-            return len(chances)
-        size = len(offers)
-        num_bare = sum(not offer.num_drafted for offer in offers)
-        drafting_s = self._drafting_s(offers)
+            return Decision(len(chances), _PROBE)
+        size = len(rows)
+        num_bare = sum(not row.offer.tokens for row in rows)
+        drafting_s = self._drafting_s(by_model)
         group = CandidateBatch(size, Chances(chances), drafting_s, num_bare)
         found = counts(group, self.verify)
-        chosen = best(found)
-        looked_at = self._looks.chosen(found, chosen)
-        self.cause = DraftLengthReason.GOODPUT if looked_at is chosen else DraftLengthReason.PROBE
-        self.last_chosen = chosen = looked_at
-        if self.cause is DraftLengthReason.GOODPUT and any(map(_is_found, offers)):
-            self._lookup_rest.note_choice(size, chosen.num_kept)
+        best_one = best(found)
+        self.last_chosen = chosen = self._looks.chosen(found, best_one)
+        reason = _GOODPUT if chosen is best_one else _PROBE
+        if reason is _GOODPUT:
+            for name in {row.source for row in rows if row.offer.tokens} - {DRAFT_REPLICA}:
+                self._source(name).backoff.note_choice(size, chosen.num_kept)
         if group.spent_s:
             self._num_in_vain = 0 if chosen.num_kept else self._num_in_vain + 1
-        return chosen.num_kept
+        return Decision(chosen.num_kept, reason)
 
-    def _is_trial(self, offers: Sequence[OfferedRow]) -> bool:
-        """Return whether a draft model was asked only to see how good it is."""
-        by_model = [offer.num_drafted for offer in offers if offer.drafter is DraftSource.MODEL]
+    def _is_trial(self, by_model: Sequence[int]) -> bool:
+        """Return whether a draft model was asked only to see how good it is.
+
+        `by_model`: numbers of tokens of the rows that it drafted.
+        """
         is_short = max(by_model, default=0) == 1
         return is_short and self._knows_costs and self._plan(self._crowd, 1).steps == 0
 
-    def _drafting_s(self, offers: Sequence[OfferedRow]) -> float:
-        by_model = [offer.num_drafted for offer in offers if offer.drafter is DraftSource.MODEL]
+    def _drafting_s(self, by_model: Sequence[int]) -> float:
         if not any(by_model) or not self._knows_costs:
             return 0.0
         return self.draft.at(sum(by_model), max(by_model))
 
-    def _rate(self, history: AcceptanceHistory, drafter: DraftSource) -> float:
-        return self.beliefs[drafter].of(history, drafter)
-
     def _num_steps(self, history: AcceptanceHistory, plan: DraftPlan) -> int:
         """Return how many of the plan's steps the sequence takes part in."""
         price = self.draft.line.sequence_s * plan.tokens_per_second
-        return num_worthwhile(self._rate(history, DraftSource.MODEL), price, plan.steps)
+        return num_worthwhile(self._by_model.of(history), price, plan.steps)
 
-    def _is_outdone(self, found: OfferedRow, crowd: DraftLoad) -> bool:
-        """Return whether the draft model is expected to bring more than prompt lookup has found."""
-        if not (self._has_draft or self.beliefs[DraftSource.MODEL].seen.num_trials):
+    def _is_outdone(self, local: OfferedRow, crowd: DraftLoad) -> bool:
+        """Return whether the draft model is expected to bring more than the local offer."""
+        if not (self._has_draft or self._by_model.seen.num_trials):
             return False
-        by_model = self._by_model(found.history, found.num_drafted, crowd)
-        return by_model > _OUTDONE * sum(self._chances(found))
+        by_model = self._tokens_by_model(local.history, len(local.offer.tokens), crowd)
+        return by_model > _OUTDONE * sum(self._chances(local))
 
-    def _by_model(self, history: AcceptanceHistory, num_found: int, crowd: DraftLoad) -> float:
+    def _tokens_by_model(
+        self, history: AcceptanceHistory, num_offered: int, crowd: DraftLoad
+    ) -> float:
         """Return the tokens expected of a draft model, less those that its time would make."""
-        rate, size = self._rate(history, DraftSource.MODEL), crowd.group_size
         if not self._knows_costs:
-            return expected_accepted(rate, num_found)
-        plan = self._plan(crowd, self._most_steps)
+            return expected_accepted(self._by_model.of(history), num_offered)
+        size, plan = crowd.group_size, self._plan(crowd, self._most_steps)
         drafting_s = self._lease_s(plan.steps, size)
         exposed_s = crowd.exposed_s(drafting_s, self.verify.at(size, size))
         price = exposed_s / size * plan.tokens_per_second
-        return expected_accepted(rate, self._num_steps(history, plan)) - price
+        steps = self._num_steps(history, plan)
+        return expected_accepted(self._by_model.of(history), steps) - price
 
     def _is_worth_a_trial(self, crowd: DraftLoad, limit: int) -> bool:
         """Return whether the draft model is asked although it is not expected to pay.
@@ -327,8 +343,8 @@ class GoodputPolicy:
             return False
         asked = crowd, limit
         if asked not in self._pays_if_good:
-            seen = self.beliefs[DraftSource.MODEL].seen
-            rate = _GOOD if is_rested else seen.estimate(_GOOD, _GOOD_WEIGHT)
+            recent = self._by_model.seen.estimate(_GOOD, _GOOD_WEIGHT)
+            rate = _GOOD if is_rested else recent
             self._pays_if_good[asked] = _most(self._promises(crowd, limit, rate)).steps > 0
         return self._pays_if_good[asked]
 
@@ -341,8 +357,7 @@ class GoodputPolicy:
     def _plan(self, crowd: DraftLoad, limit: int) -> DraftPlan:
         plans = self._planned.setdefault(crowd, [])
         if len(plans) <= limit:
-            rate = self.beliefs[DraftSource.MODEL].common
-            plans[:] = self._promises(crowd, limit, rate)
+            plans[:] = self._promises(crowd, limit, self._by_model.common)
         most = 0 if self._num_in_vain >= _IN_VAIN else limit
         return _most(plans[: most + 1])
 
@@ -393,7 +408,3 @@ class GoodputPolicy:
 
 def _most(plans: Sequence[DraftPlan]) -> DraftPlan:
     return max(plans, key=attrgetter("tokens_per_second"))
-
-
-def _is_found(offer: OfferedRow) -> bool:
-    return offer.num_drafted > 0 and offer.drafter is DraftSource.LOOKUP

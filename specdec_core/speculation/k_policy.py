@@ -1,14 +1,16 @@
-"""Interface of the K controller: how many tokens to draft for a sequence's next round, and why."""
+"""Interface of the K controller: how many tokens to draft and to check, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from functools import cache
 from typing import NamedTuple, Protocol
 
+from specdec_core.config import SpecMethod
 from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo
+from specdec_core.speculation.drafter import Offer
 
 
 class DraftLengthReason(IntEnum):
@@ -22,10 +24,10 @@ class DraftLengthReason(IntEnum):
     ENDING = 2
     """One token is left of the request's budget."""
     NOTHING_FOUND = 3
-    """Prompt lookup had nothing to offer."""
+    """The local drafter, such as prompt lookup, had nothing to offer."""
     NO_DRAFT = 4
     """The target did not wait for the draft model. Either it is the first token, or no draft
-    replica holds the sequence, or the draft has much to catch up with. Prompt lookup may have
+    replica holds the sequence, or the draft has much to catch up with. A local drafter may have
     replaced the draft model."""
     QUEUE = 5
     """Draft replicas have no time for all rounds, so this one went without a proposal."""
@@ -48,15 +50,22 @@ class DraftLengthReason(IntEnum):
         return self.name.lower()
 
 
-class DraftSource(StrEnum):
-    """The source of drafted tokens: prompt lookup or a draft model."""
+class Decision(NamedTuple):
+    """A number of tokens, and the reason for it."""
 
-    LOOKUP = "lookup"
-    MODEL = "model"
+    k: int
+    reason: DraftLengthReason
 
 
-Source = DraftSource | int
-"""Source of drafted tokens, or the kind of copied tokens (copy_acceptance)."""
+@cache
+def decision(k: int, reason: DraftLengthReason) -> Decision:
+    """Return one shared object for all equal decisions, because one is made per row and pass."""
+    return Decision(k, reason)
+
+
+DRAFT_REPLICA = SpecMethod.DRAFT_MODEL.value
+"""Source of the tokens that a draft replica proposes. Every other source is a local drafter, by its
+name."""
 
 
 @dataclass(eq=False, slots=True)
@@ -109,14 +118,15 @@ class AcceptanceHistory:
     num_accepted: int = 0
     steps: list[tuple[int, int]] = field(default_factory=list)
     """(drafted, accepted) of every round with a proposal, in order."""
-    rates: dict[Source, AcceptanceRate] = field(default_factory=dict)
-    """Acceptance rates by source, for policies that learn. Only sources seen so far are present."""
+    rates: dict[str, AcceptanceRate] = field(default_factory=dict)
+    """Acceptance rates by source, or source and kind (AcceptanceEstimator.key), for policies that
+    learn. Only those seen so far are present."""
 
-    def rate_of(self, source: Source) -> AcceptanceRate:
-        """Return the rate of a source, in which the caller notes a trial."""
-        own = self.rates.get(source)
+    def rate_of(self, key: str) -> AcceptanceRate:
+        """Return the rate of a source or kind, in which the caller notes a trial."""
+        own = self.rates.get(key)
         if own is None:
-            own = self.rates[source] = AcceptanceRate(_RECENT)
+            own = self.rates[key] = AcceptanceRate(_RECENT)
         return own
 
     @property
@@ -134,20 +144,33 @@ class AcceptanceHistory:
 
 
 class OfferedRow(NamedTuple):
-    """The drafted tokens that one row of a new group offers for checking."""
+    """A row of a new batch, and the drafted tokens that it offers for checking."""
 
     history: AcceptanceHistory
-    drafter: DraftSource
-    num_drafted: int
+    source: str
+    """Local drafter or DRAFT_REPLICA."""
+    offer: Offer
     num_left: int = 0
     """Tokens that the sequence may still emit."""
-    num_agreed: int = 0
-    """Length of the match before the proposal of prompt lookup, in tokens. 0: unknown, or no prompt
-    lookup."""
+
+
+class Terms(NamedTuple):
+    """Limits of a local drafter's offers to the sequences of one target."""
+
+    k: int
+    """Maximum tokens per sequence. 0: the drafter is not asked."""
+    reason: DraftLengthReason
+    least_chance: float | None = None
+    """If set, the tokens of a source are judged alike, without chances and kinds. An offer whose
+    first token has a lower chance is left out."""
 
 
 class KPolicy(Protocol):
-    """A policy that chooses K, once per sequence and round."""
+    """A policy that decides how many tokens to draft and to check, and says why.
+
+    Draft steps are decided once per round, for the next batch of a draft replica. Checked tokens
+    are decided once per batch of a target, when its rows are known.
+    """
 
     @property
     def is_selective(self) -> bool:
@@ -160,67 +183,50 @@ class KPolicy(Protocol):
         ...
 
     @property
-    def cause(self) -> DraftLengthReason:
-        """Reason of the last decision."""
-        ...
-
-    @property
     def is_draft_short(self) -> bool:
         """Whether draft replicas lack time for all rounds. If so, rows that wait for a draft may
         skip drafting."""
-        ...
-
-    def may_look_up(self, num_live: int) -> bool:
-        """Return whether prompt lookup is worth its time if `num_live` sequences share a target."""
-        ...
-
-    def goes_by_agreement(self, num_live: int) -> bool:
-        """Return whether the number of matching tokens decides on the tokens of prompt lookup.
-
-        `num_live` sequences share the target. If the result is False, proposals after a match of a
-        single token are left out.
-        """
         ...
 
     def welcome(self, info: ReplicaInfo) -> None:
         """Note that a replica has registered."""
         ...
 
-    def num_draft_tokens(
-        self,
-        history: AcceptanceHistory,
-        drafter: DraftSource,
-        limit: int,
-        num_live: int,
-        targets_per_draft: float = 1.0,
-        num_agreed: int = 0,
-    ) -> int:
-        """Return K for the next round, at most `limit`.
+    def terms(self, source: str, num_live: int) -> Terms:
+        """Return what the local drafter `source` may offer. `num_live` sequences share the target.
 
-        `num_live` sequences share the sequence's target. `targets_per_draft` targets share each
-        draft replica. `num_agreed`: see OfferedRow. The scheduler lowers K further if a replica
-        has no room.
+        Called before the drafter is asked, once for all sequences of a target.
         """
         ...
 
-    def num_checked(self, offers: Sequence[OfferedRow], tile_rows: int) -> list[int]:
-        """Return how many drafted tokens of each row the group's pass checks, from their beginning.
+    def draft_steps(
+        self,
+        history: AcceptanceHistory,
+        limit: int,
+        num_live: int,
+        targets_per_draft: float = 1.0,
+        local: OfferedRow | None = None,
+    ) -> Decision:
+        """Return how many tokens to ask of a draft replica for the next round, at most `limit`.
 
-        Called for groups with drafted tokens. `tile_rows`: see ReplicaInfo.
+        `num_live` sequences share the sequence's target. `targets_per_draft` targets share each
+        draft replica. With 0 steps, `local` is proposed, if a local drafter has offered it.
+        """
+        ...
+
+    def num_checked(self, rows: Sequence[OfferedRow], tile_rows: int) -> list[Decision]:
+        """Return how many drafted tokens of each row the batch checks, from their beginning.
+
+        Called for batches with drafted tokens. `tile_rows`: see ReplicaInfo.
         """
         ...
 
     def learn(
-        self,
-        history: AcceptanceHistory,
-        drafter: DraftSource,
-        drafted: Sequence[int],
-        chosen: Sequence[int],
-        num_agreed: int = 0,
+        self, history: AcceptanceHistory, source: str, offer: Offer, chosen: Sequence[int]
     ) -> None:
-        """Learn from the tokens `drafted` by `drafter` and the target's later choice.
+        """Learn from what `source` offered and the target's later choice.
 
-        The target may have seen only a part of `drafted`, or nothing.
+        The target may have seen only a part of the offer, or nothing.
         """
         ...
 
@@ -229,8 +235,8 @@ class KPolicy(Protocol):
         ...
 
 
-class _Heedless:
-    """A policy that learns nothing."""
+class _Configured:
+    """A policy that learns nothing. It checks every token that it lets drafters offer."""
 
     @property
     def is_selective(self) -> bool:
@@ -241,32 +247,36 @@ class _Heedless:
         return {}
 
     @property
-    def cause(self) -> DraftLengthReason:
-        return DraftLengthReason.CONFIGURED
-
-    @property
     def is_draft_short(self) -> bool:
         return False
-
-    def may_look_up(self, num_live: int) -> bool:
-        return True
-
-    def goes_by_agreement(self, num_live: int) -> bool:
-        return True
 
     def welcome(self, info: ReplicaInfo) -> None:
         pass
 
-    def num_checked(self, offers: Sequence[OfferedRow], tile_rows: int) -> list[int]:
-        return [offer.num_drafted for offer in offers]
+    def k_of(self, num_live: int) -> int:
+        """Return K while `num_live` sequences share a target."""
+        raise NotImplementedError
 
-    def learn(
+    def terms(self, source: str, num_live: int) -> Terms:
+        return Terms(self.k_of(num_live), DraftLengthReason.CONFIGURED)
+
+    def draft_steps(
         self,
         history: AcceptanceHistory,
-        drafter: DraftSource,
-        drafted: Sequence[int],
-        chosen: Sequence[int],
-        num_agreed: int = 0,
+        limit: int,
+        num_live: int,
+        targets_per_draft: float = 1.0,
+        local: OfferedRow | None = None,
+    ) -> Decision:
+        k = 0 if local is not None else min(self.k_of(num_live), limit)
+        return decision(k, DraftLengthReason.CONFIGURED)
+
+    def num_checked(self, rows: Sequence[OfferedRow], tile_rows: int) -> list[Decision]:
+        reason = DraftLengthReason.CONFIGURED
+        return [decision(len(row.offer.tokens), reason) for row in rows]
+
+    def learn(
+        self, history: AcceptanceHistory, source: str, offer: Offer, chosen: Sequence[int]
     ) -> None:
         pass
 
@@ -275,38 +285,22 @@ class _Heedless:
 
 
 @dataclass(frozen=True, slots=True)
-class FixedPolicy(_Heedless):
+class FixedPolicy(_Configured):
     """A policy with a constant K."""
 
     k: int
 
-    def num_draft_tokens(
-        self,
-        history: AcceptanceHistory,
-        drafter: DraftSource,
-        limit: int,
-        num_live: int,
-        targets_per_draft: float = 1.0,
-        num_agreed: int = 0,
-    ) -> int:
-        return min(self.k, limit)
+    def k_of(self, num_live: int) -> int:
+        return self.k
 
 
 @dataclass(frozen=True, slots=True)
-class SchedulePolicy(_Heedless):
+class SchedulePolicy(_Configured):
     """K by the number of live sequences, like vLLM's num_speculative_tokens_per_batch_size."""
 
     schedule: tuple[tuple[int, int, int], ...]
     """Ranges (first, last, K) of live sequences. K is 0 outside all ranges."""
 
-    def num_draft_tokens(
-        self,
-        history: AcceptanceHistory,
-        drafter: DraftSource,
-        limit: int,
-        num_live: int,
-        targets_per_draft: float = 1.0,
-        num_agreed: int = 0,
-    ) -> int:
+    def k_of(self, num_live: int) -> int:
         ks = (k for first, last, k in self.schedule if first <= num_live <= last)
-        return min(next(ks, 0), limit)
+        return next(ks, 0)

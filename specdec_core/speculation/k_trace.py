@@ -12,19 +12,20 @@ from typing import Any, NamedTuple
 
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
+from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.k_policy import (
     AcceptanceHistory,
-    DraftLengthReason,
-    DraftSource,
+    Decision,
     KPolicy,
     OfferedRow,
+    Terms,
 )
 
 Record = dict[str, Any]
 _TOLD = ("step_times", "tile_rows", "max_num_seqs")
 """Fields of ReplicaInfo that a policy reads, besides the role."""
-_ASKED = ("limit", "num_live", "targets_per_draft", "num_agreed")
-"""Arguments of `num_draft_tokens`, besides the sequence's history and the drafter."""
+_ASKED = ("limit", "num_live", "targets_per_draft")
+"""Arguments of `draft_steps`, besides the sequence's history and the local offer."""
 
 
 class TracedK:
@@ -43,18 +44,8 @@ class TracedK:
         return self._policy.figures
 
     @property
-    def cause(self) -> DraftLengthReason:
-        return self._policy.cause
-
-    @property
     def is_draft_short(self) -> bool:
         return self._policy.is_draft_short
-
-    def may_look_up(self, num_live: int) -> bool:
-        return self._policy.may_look_up(num_live)
-
-    def goes_by_agreement(self, num_live: int) -> bool:
-        return self._policy.goes_by_agreement(num_live)
 
     def welcome(self, info: ReplicaInfo) -> None:
         self._policy.welcome(info)
@@ -62,43 +53,42 @@ class TracedK:
         if any(told.values()):
             self._write({"event": "welcome", "role": info.role.value, **told})
 
-    def num_draft_tokens(
+    def terms(self, source: str, num_live: int) -> Terms:
+        terms = self._policy.terms(source, num_live)
+        self._write({"event": "terms", "asked": (source, num_live), "decided": list(terms)})
+        return terms
+
+    def draft_steps(
         self,
         history: AcceptanceHistory,
-        drafter: DraftSource,
         limit: int,
         num_live: int,
         targets_per_draft: float = 1.0,
-        num_agreed: int = 0,
-    ) -> int:
-        record: Record = {"event": "draft", "rates": _rates(history), "drafter": drafter.value}
-        values = limit, num_live, targets_per_draft, num_agreed
-        k = self._policy.num_draft_tokens(history, drafter, *values)
+        local: OfferedRow | None = None,
+    ) -> Decision:
+        record: Record = {"event": "draft", "rates": _rates(history)}
+        record["local"] = None if local is None else _row(local)
+        values = limit, num_live, targets_per_draft
+        steps = self._policy.draft_steps(history, *values, local)
         asked = dict(zip(_ASKED, values, strict=True))
-        self._write({**record, **asked, "decided": k})
-        return k
+        self._write({**record, **asked, "decided": list(steps)})
+        return steps
 
-    def num_checked(self, offers: Sequence[OfferedRow], tile_rows: int) -> list[int]:
-        told = [(_rates(o.history), o.drafter.value, *o[2:]) for o in offers]
-        lengths = self._policy.num_checked(offers, tile_rows)
-        record = {"event": "check", "offers": told, "tile_rows": tile_rows, "decided": lengths}
-        self._write(record)
-        return lengths
+    def num_checked(self, rows: Sequence[OfferedRow], tile_rows: int) -> list[Decision]:
+        told = [_row(row) for row in rows]
+        checked = self._policy.num_checked(rows, tile_rows)
+        record = {"event": "check", "rows": told, "tile_rows": tile_rows}
+        self._write({**record, "decided": [list(one) for one in checked]})
+        return checked
 
     def learn(
-        self,
-        history: AcceptanceHistory,
-        drafter: DraftSource,
-        drafted: Sequence[int],
-        chosen: Sequence[int],
-        num_agreed: int = 0,
+        self, history: AcceptanceHistory, source: str, offer: Offer, chosen: Sequence[int]
     ) -> None:
-        pairs = zip(drafted, chosen, strict=False)
+        pairs = zip(offer.tokens, chosen, strict=False)
         are_equal = [ours == own for ours, own in pairs]
-        record: Record = {"event": "learn", "rates": _rates(history), "drafter": drafter.value}
-        self._policy.learn(history, drafter, drafted, chosen, num_agreed)
-        told = {"num_drafted": len(drafted), "are_equal": are_equal, "num_agreed": num_agreed}
-        self._write({**record, **told})
+        record: Record = {"event": "learn", "rates": _rates(history), "source": source}
+        self._policy.learn(history, source, offer, chosen)
+        self._write({**record, "offer": _untold(offer), "are_equal": are_equal})
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         rows = [(len(row.new_ids), len(row.proposal), row.num_choices) for row in lease.rows]
@@ -108,32 +98,37 @@ class TracedK:
         self._write({**record, "rows": rows, "accepted": accepted})
 
 
-class Decision(NamedTuple):
+class Replayed(NamedTuple):
     record: Record
-    again: int | list[int]
+    again: list[Any]
 
     @property
     def is_same(self) -> bool:
         return bool(self.record["decided"] == self.again)
 
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens that each row of a batch checks; empty for other decisions."""
+        return [k for k, _ in self.again] if self.record["event"] == "check" else []
 
-def replay(records: Iterable[Record], policy: KPolicy) -> Iterator[Decision]:
+
+def replay(records: Iterable[Record], policy: KPolicy) -> Iterator[Replayed]:
     """Replay the records to a fresh policy, and yield every decision with the recorded one."""
     for record in records:
         match record["event"]:
             case "welcome":
                 policy.welcome(_info(record))
+            case "terms":
+                yield Replayed(record, list(policy.terms(*record["asked"])))
             case "draft":
-                history, drafter = _history(record["rates"]), DraftSource(record["drafter"])
-                asked = [record[name] for name in _ASKED]
-                k = policy.num_draft_tokens(history, drafter, *asked)
-                yield Decision(record, k)
+                history = _history(record["rates"])
+                local = record["local"] and _row_again(record["local"])
+                asked = {name: record[name] for name in _ASKED}
+                yield Replayed(record, list(policy.draft_steps(history, **asked, local=local)))
             case "check":
-                offers = [
-                    OfferedRow(_history(rates), DraftSource(drafter), *rest)
-                    for rates, drafter, *rest in record["offers"]
-                ]
-                yield Decision(record, policy.num_checked(offers, record["tile_rows"]))
+                rows = [_row_again(row) for row in record["rows"]]
+                checked = policy.num_checked(rows, record["tile_rows"])
+                yield Replayed(record, [list(one) for one in checked])
             case "learn":
                 _learn_again(record, policy)
             case "observe":
@@ -157,9 +152,26 @@ def _info(record: Record) -> ReplicaInfo:
 
 def _learn_again(record: Record, policy: KPolicy) -> None:
     chosen = [int(is_equal) for is_equal in record["are_equal"]]
-    drafted = (1,) * record["num_drafted"]
-    history, drafter = _history(record["rates"]), DraftSource(record["drafter"])
-    policy.learn(history, drafter, drafted, chosen, record["num_agreed"])
+    policy.learn(_history(record["rates"]), record["source"], _offer(record["offer"]), chosen)
+
+
+def _untold(offer: Offer) -> tuple[int, tuple[float, ...], tuple[int, ...]]:
+    """Return an offer with the number of its tokens in place of their IDs."""
+    return len(offer.tokens), offer.chances, offer.kinds
+
+
+def _offer(told: Sequence[Any]) -> Offer:
+    count, chances, kinds = told
+    return Offer((1,) * count, tuple(chances), tuple(kinds))
+
+
+def _row(row: OfferedRow) -> list[Any]:
+    return [_rates(row.history), row.source, _untold(row.offer), row.num_left]
+
+
+def _row_again(told: Sequence[Any]) -> OfferedRow:
+    rates, source, offer, num_left = told
+    return OfferedRow(_history(rates), source, _offer(offer), num_left)
 
 
 def _group(record: Record) -> tuple[GroupLease, GroupResult]:
@@ -185,13 +197,13 @@ def _group(record: Record) -> tuple[GroupLease, GroupResult]:
 
 
 def _rates(history: AcceptanceHistory) -> dict[str, Any]:
-    rates = [(source, rate.num_accepted, rate.num_trials) for source, rate in history.rates.items()]
+    rates = [(key, rate.num_accepted, rate.num_trials) for key, rate in history.rates.items()]
     return {"is_drawn": history.is_drawn, "rates": rates}
 
 
 def _history(rates: Mapping[str, Any]) -> AcceptanceHistory:
     history = AcceptanceHistory(is_drawn=rates["is_drawn"])
-    for source, num_accepted, num_trials in rates["rates"]:
-        rate = history.rate_of(source if isinstance(source, int) else DraftSource(source))
+    for key, num_accepted, num_trials in rates["rates"]:
+        rate = history.rate_of(key)
         rate.num_accepted, rate.num_trials = num_accepted, num_trials
     return history

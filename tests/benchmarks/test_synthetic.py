@@ -20,7 +20,7 @@ from tests.fakes import TokenListModel
 
 PROMPTS = [(number, 1, 2, 3) for number in range(12)]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=120)
-EVENTS = ("draft", "check", "learn", "observe")
+EVENTS = {"terms", "check", "learn", "observe"}
 SAMPLED = SamplingParams(temperature=0.8, top_p=0.95, max_tokens=120)
 SHORT = SamplingParams(temperature=0.0, max_tokens=60)
 
@@ -97,7 +97,7 @@ def test_a_trace_is_decided_again_and_a_changed_one_is_found_out(tmp_path: Path)
     assert {record["event"] for record in records} == {"policy", *EVENTS}
     outcome = CliRunner().invoke(replay_app(), [str(trace)])
     assert (outcome.exit_code, ", 0 of them different" in outcome.output) == (0, True)
-    next(record for record in records if record["event"] == "check")["decided"][0] += 1
+    next(record for record in records if record["event"] == "check")["decided"][0][0] += 1
     trace.write_text("\n".join(map(json.dumps, records)))
     outcome = CliRunner().invoke(replay_app(), [str(trace)])
     assert (outcome.exit_code, ", 1 of them different" in outcome.output) == (1, True)

@@ -121,7 +121,7 @@ def test_rows_that_wait_for_a_draft_are_counted() -> None:
 
 def test_what_the_controller_believes_is_told() -> None:
     pool = Scheduler(SchedulerConfig(), epoch=1)
-    assert "acceptance_lookup" in pool.counters().k_policy
+    assert "acceptance_draft_model" in pool.counters().k_policy
 
 
 def test_a_request_has_its_number_while_it_lives() -> None:

@@ -10,7 +10,9 @@ import pytest
 from specdec_core.config import SpecMethod, uses_draft_model
 from specdec_core.messages import GroupLease, Role, RowStatus
 from specdec_core.request import FinishReason
-from specdec_core.scheduler import AcceptanceHistory, DraftSource, FixedPolicy, SequenceStatus
+from specdec_core.scheduler import AcceptanceHistory, FixedPolicy, SequenceStatus
+from specdec_core.speculation.drafter import Offer
+from specdec_core.speculation.k_policy import Decision, DraftLengthReason, OfferedRow
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import info
 
@@ -40,39 +42,31 @@ class Listening(FixedPolicy):
     """Remembers what it is asked, and whose tokens it learns of."""
 
     asked: ClassVar[list[Asked]] = []
-    learnt: ClassVar[list[tuple[DraftSource, int]]] = []
+    learnt: ClassVar[list[tuple[str, Offer]]] = []
 
-    def num_draft_tokens(
+    def draft_steps(
         self,
         history: AcceptanceHistory,
-        drafter: DraftSource,
         limit: int,
         num_live: int,
         targets_per_draft: float = 1.0,
-        num_agreed: int = 0,
-    ) -> int:
+        local: OfferedRow | None = None,
+    ) -> Decision:
         self.asked.append(Asked(history.num_accepted, num_live, targets_per_draft))
-        return self.chosen(history)
+        return Decision(min(self.chosen(history), limit), DraftLengthReason.CONFIGURED)
 
     def chosen(self, history: AcceptanceHistory) -> int:
         return self.k
 
-    def learn(
-        self,
-        history: AcceptanceHistory,
-        drafter: DraftSource,
-        drafted: Any,
-        chosen: Any,
-        num_agreed: int = 0,
-    ) -> None:
-        self.learnt.append((drafter, num_agreed))
+    def learn(self, history: AcceptanceHistory, source: str, offer: Offer, chosen: Any) -> None:
+        self.learnt.append((source, offer))
 
 
 class EveryOther(Listening):
     """Drafts in every other round."""
 
     def chosen(self, history: AcceptanceHistory) -> int:
-        return self.k if history.num_rounds % 2 else -1
+        return self.k if history.num_rounds % 2 else 0
 
 
 @pytest.fixture(autouse=True)
@@ -370,11 +364,10 @@ def test_the_k_policy_learns_whose_tokens_they_were_and_how_many_agreed(
     if method is SpecMethod.DRAFT_MODEL:
         with_draft(cell)
     finish(cell, cell.add(request("a", (1, 2, 3, 1, 2, 3, 1, 2), max_tokens=16)))
-    drafters = {drafter for drafter, _ in Listening.learnt}
     by_model = method is SpecMethod.DRAFT_MODEL
-    assert drafters == {DraftSource.MODEL if by_model else DraftSource.LOOKUP}
-    agreed = {num_agreed for _, num_agreed in Listening.learnt}
-    assert agreed == {0} if by_model else agreed <= {2, 3, 4} and agreed
+    assert {source for source, _ in Listening.learnt} == {method.value}
+    kinds = {offer.kinds for _, offer in Listening.learnt}
+    assert kinds == {()} if by_model else kinds <= {(1, 2), (2, 3), (3, 3)} and kinds
 
 
 def test_a_draft_is_told_how_sure_it_has_to_be() -> None:

@@ -16,16 +16,18 @@ import pytest
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
 from specdec_core.scheduler.verification_budget import whole_tiles
 from specdec_core.speculation.draft_load import DraftLoad, DraftPlan
+from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.goodput import GoodputPolicy
 from specdec_core.speculation.k_policy import (
+    DRAFT_REPLICA,
     AcceptanceHistory,
     DraftLengthReason,
-    DraftSource,
     FixedPolicy,
     KPolicy,
     OfferedRow,
 )
 
+LOOKUP = "ngram"
 MAX_K = 8
 NUM_ROUNDS = 300
 WARM_UP = 100
@@ -52,8 +54,8 @@ class World:
     """Share of rounds in which prompt lookup finds anything."""
 
     @property
-    def drafter(self) -> DraftSource:
-        return DraftSource.MODEL if self.draft_ms else DraftSource.LOOKUP
+    def source(self) -> str:
+        return DRAFT_REPLICA if self.draft_ms else LOOKUP
 
     def draft_step_s(self, size: int) -> float:
         return (self.draft_ms + self.draft_row_ms * size) / 1000
@@ -77,6 +79,8 @@ class Run:
     num_tokens: int = 0
     max_tokens: int = 2048
     """Of every sequence."""
+    reason: DraftLengthReason = DraftLengthReason.OFF
+    """For what the last batch checked."""
 
     def tokens_per_second(self) -> float:
         histories = self.new_histories()
@@ -92,31 +96,34 @@ class Run:
     def _round(self, histories: list[AcceptanceHistory]) -> None:
         world, size = self.world, len(histories)
         limits = [MAX_K if self.random.random() < world.found else 0 for _ in histories]
-        if world.drafter is DraftSource.LOOKUP and not self.policy.may_look_up(size):
-            limits = [0] * size
-        ks = [
-            self.policy.num_draft_tokens(history, world.drafter, limit, size) if limit else 0
-            for history, limit in zip(histories, limits, strict=True)
-        ]
-        if world.drafter is DraftSource.MODEL and any(ks):
-            self._draft([k for k in ks if k])
+        if world.source == DRAFT_REPLICA:
+            ks = [
+                self.policy.draft_steps(history, limit, size).k if limit else 0
+                for history, limit in zip(histories, limits, strict=True)
+            ]
+            if any(ks):
+                self._draft([k for k in ks if k])
+        else:
+            most = self.policy.terms(LOOKUP, size).k
+            limits = limits if most else [0] * size
+            ks = [min(limit, most) for limit in limits]
         offers = [
-            OfferedRow(
-                h, world.drafter, k, num_left=self.max_tokens - h.num_rounds - h.num_accepted
-            )
+            offered(h, k, world.source, self.max_tokens - h.num_rounds - h.num_accepted)
             for h, k in zip(histories, ks, strict=True)
         ]
-        ks = self.policy.num_checked(offers, world.tile_rows)
+        checked = self.policy.num_checked(offers, world.tile_rows)
+        ks = [one.k for one in checked]
+        self.reason = checked[0].reason
         rows: list[LeaseRow] = []
         results: list[RowResult] = []
         for number, (history, k, limit) in enumerate(zip(histories, ks, limits, strict=True)):
             # Token 1 is right, 0 is wrong: lookup offers all it has, whatever is proposed of it.
-            offered = [int(self.random.random() < world.rates[number]) for _ in range(limit)]
-            num_accepted = next((i for i in range(k) if not offered[i]), k)
+            drafted = [int(self.random.random() < world.rates[number]) for _ in range(limit)]
+            num_accepted = next((i for i in range(k) if not drafted[i]), k)
             chosen = [1] * (num_accepted + 1)
-            seen = offered if world.drafter is DraftSource.LOOKUP else offered[:k]
+            seen = drafted if world.source == LOOKUP else drafted[:k]
             if seen:
-                self.policy.learn(history, world.drafter, seen, chosen)
+                self.policy.learn(history, world.source, Offer(tuple(seen)), chosen)
             history.record(k, num_accepted)
             self.num_tokens += len(chosen)
             if self._learns:
@@ -152,6 +159,13 @@ class Run:
         )
         result = GroupResult(lease_id=0, epoch=0, replica_id="r", rows=tuple(results), seconds=seen)
         self.policy.observe(lease, result, seen)
+
+
+def offered(
+    history: AcceptanceHistory, k: int, source: str = LOOKUP, num_left: int = 99
+) -> OfferedRow:
+    """A row that offers `k` tokens of which nothing is said."""
+    return OfferedRow(history, source, Offer((1,) * k), num_left)
 
 
 def row(number: int, k: int) -> LeaseRow:
@@ -303,10 +317,11 @@ def test_it_follows_a_text_that_changes_its_nature() -> None:
     for run in (easy, hard, easy, hard):
         for _ in range(120):
             run._round(histories)
-        offers = [OfferedRow(history, DraftSource.LOOKUP, MAX_K) for history in histories]
-        ks = policy.num_checked(offers, tile_rows=0)
-        if policy.cause is DraftLengthReason.PROBE:  # a look at another size; the next is none
-            ks = policy.num_checked(offers, tile_rows=0)
+        offers = [offered(history, MAX_K, num_left=0) for history in histories]
+        checked = policy.num_checked(offers, tile_rows=0)
+        if checked[0].reason is DraftLengthReason.PROBE:  # a look at another size; the next is none
+            checked = policy.num_checked(offers, tile_rows=0)
+        ks = [one.k for one in checked]
         assert all(k >= 4 for k in ks) if run is easy else not any(ks)
 
 
@@ -331,11 +346,9 @@ def test_a_group_of_another_size_is_chosen_for_anew() -> None:
     run = Run(World((0.5,) * 48, 20.0, 0.0, tile_rows=16, tile_ms=10.0), policy)
     for _ in range(150):
         run._round(histories)
-    many = policy.num_checked(
-        [OfferedRow(h, DraftSource.LOOKUP, 4) for h in histories], tile_rows=16
-    )
-    few = policy.num_checked(
-        [OfferedRow(h, DraftSource.LOOKUP, 4) for h in histories[:3]], tile_rows=16
+    many, few = (
+        [one.k for one in policy.num_checked([offered(h, 4, num_left=0) for h in own], 16)]
+        for own in (histories, histories[:3])
     )
     assert sum(few) >= len(few)
     assert sum(many) < len(many) / 2
@@ -345,29 +358,31 @@ def test_a_draft_model_is_heard_though_lookup_was_there_first() -> None:
     """Its steps have no cost yet, while passes with lookup's proposals have been seen."""
     policy = GoodputPolicy(max_group_size=8)
     Run(World((0.5,) * 8, 10.0, 0.5), policy).tokens_per_second()
-    assert policy.num_draft_tokens(AcceptanceHistory(), DraftSource.MODEL, 5, 8) == 5
+    assert policy.draft_steps(AcceptanceHistory(), 5, 8).k == 5
 
 
 def test_lookup_that_the_draft_model_outdoes_gives_way() -> None:
     policy, history = GoodputPolicy(max_group_size=8), AcceptanceHistory()
     for _ in range(30):
-        policy.learn(history, DraftSource.LOOKUP, (1, 1), (0,))
-    assert policy.num_draft_tokens(history, DraftSource.LOOKUP, 4, 8) == 4, "nobody does better"
+        policy.learn(history, LOOKUP, Offer((1, 1)), (0,))
+    local = offered(history, 4)
+    assert policy.draft_steps(history, 4, 8, local=local).k == 0, "nobody does better"
     for _ in range(30):
-        policy.learn(history, DraftSource.MODEL, (1, 1), (1, 1, 1))
-    assert policy.num_draft_tokens(history, DraftSource.LOOKUP, 4, 8) == 0
+        policy.learn(history, DRAFT_REPLICA, Offer((1, 1)), (1, 1, 1))
+    assert policy.draft_steps(history, 4, 8, local=local).k == 4
 
 
-@pytest.mark.parametrize(("step", "found"), [(0.1, 0), (20.0, 4)])
+@pytest.mark.parametrize(("step", "is_outdone"), [(0.1, True), (20.0, False)])
 def test_lookup_is_outdone_only_by_a_draft_model_that_is_worth_its_time(
-    step: float, found: int
+    step: float, is_outdone: bool
 ) -> None:
     policy, history = GoodputPolicy(max_group_size=8), AcceptanceHistory()
     Run(World((0.9,) * 8, 10.0, 0.1, step), policy).tokens_per_second()
     for _ in range(60):
-        policy.learn(history, DraftSource.LOOKUP, (1, 1), (0,))
-        policy.learn(history, DraftSource.MODEL, (1, 1), (1, 1, 1))
-    assert policy.num_draft_tokens(history, DraftSource.LOOKUP, 4, 8) == found
+        policy.learn(history, LOOKUP, Offer((1, 1)), (0,))
+        policy.learn(history, DRAFT_REPLICA, Offer((1, 1)), (1, 1, 1))
+    steps = policy.draft_steps(history, 4, 8, local=offered(history, 4)).k
+    assert (steps > 0) is is_outdone
 
 
 def test_a_draft_model_that_was_given_up_is_tried_again() -> None:
@@ -408,8 +423,8 @@ def test_a_draft_model_whose_tokens_nobody_checks_rests(seed: int) -> None:
 
 def test_before_anything_was_measured_it_drafts_what_it_may() -> None:
     policy = GoodputPolicy(max_group_size=8)
-    for drafter in DraftSource:
-        assert policy.num_draft_tokens(AcceptanceHistory(), drafter, 5, 1) == 5
+    assert policy.draft_steps(AcceptanceHistory(), 5, 1).k == 5
+    assert policy.terms(LOOKUP, 1).k >= 5
 
 
 def test_prefills_and_catch_ups_say_nothing_of_a_round() -> None:

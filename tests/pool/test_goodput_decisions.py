@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from specdec_core.messages import GroupLease, GroupResult, Role, RowResult
-from specdec_core.scheduler import AcceptanceHistory, DraftSource
+from specdec_core.scheduler import AcceptanceHistory
 from specdec_core.speculation.draft_load import DraftLoad
+from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.goodput import GoodputPolicy, _most
-from specdec_core.speculation.k_policy import OfferedRow
+from specdec_core.speculation.k_policy import DRAFT_REPLICA
 from specdec_core.step_times import StepTime
 from tests.pool.fake_replica import info
-from tests.pool.test_goodput import row
+from tests.pool.test_goodput import LOOKUP, offered, row
 
 SIZE = 8
 RESTS = 32
@@ -42,11 +43,11 @@ def verified(made: GoodputPolicy) -> None:
 
 
 def history(
-    num_accepted: int, num_trials: int, made: GoodputPolicy, drafter: DraftSource
+    num_accepted: int, num_trials: int, made: GoodputPolicy, source: str
 ) -> AcceptanceHistory:
     found = AcceptanceHistory()
     for trial in range(num_trials):
-        made.learn(found, drafter, (1,), (1 if trial < num_accepted else 2,))
+        made.learn(found, source, Offer((1,)), (1 if trial < num_accepted else 2,))
     return found
 
 
@@ -64,29 +65,27 @@ class Lookups:
     def __init__(self) -> None:
         self.policy = policy(row_s=0.001)
         self.policy._looks.credit = -1.0  # no look at another size is among the choices
-        self._good = history(40, 40, self.policy, DraftSource.LOOKUP)
-        self._bad = history(0, 40, self.policy, DraftSource.LOOKUP)
+        self._good = history(40, 40, self.policy, LOOKUP)
+        self._bad = history(0, 40, self.policy, LOOKUP)
 
     def choose(self, is_good: bool, size: int = SIZE) -> None:
         """A row costs what 0.8 tokens are worth."""
         past = self._good if is_good else self._bad
-        found = self.policy.num_checked(
-            [OfferedRow(past, DraftSource.LOOKUP, 1, num_left=50)] * size, 0
-        )
-        assert found == [int(is_good)] * size
+        found = self.policy.num_checked([offered(past, 1, num_left=50)] * size, 0)
+        assert [one.k for one in found] == [int(is_good)] * size
 
     def learn(self, num_right: int) -> None:
         """So many of the tokens that were found last were right: none was foretold to be."""
         for place in range(SIZE):
             chosen = (1 if place < num_right else 2,)
-            self.policy.learn(self._bad, DraftSource.LOOKUP, (1,), chosen)
+            self.policy.learn(self._bad, LOOKUP, Offer((1,)), chosen)
         verified(self.policy)
 
     def rest(self) -> int:
         """Passes without prompt lookup from now on, that of the group chosen last included."""
         passes = 0
-        while not self.policy.may_look_up(SIZE):
-            assert self.policy.may_look_up(SIZE - 1), "fewer sequences are another matter"
+        while not self.policy.terms(LOOKUP, SIZE).k:
+            assert self.policy.terms(LOOKUP, SIZE - 1).k, "fewer sequences are another matter"
             verified(self.policy)
             passes += 1
         return passes
@@ -148,9 +147,9 @@ def test_a_small_group_that_gains_ends_the_rest_of_large_ones() -> None:
     lookups = Lookups()
     for _ in range(8):
         lookups.choose(False)
-    assert not lookups.policy.may_look_up(SIZE)
+    assert not lookups.policy.terms(LOOKUP, SIZE).k
     lookups.choose(True, SIZE - 1)
-    assert lookups.policy.may_look_up(SIZE)
+    assert lookups.policy.terms(LOOKUP, SIZE).k
 
 
 @pytest.mark.parametrize(("step_s", "num_drafted"), [(0.002, 1), (0.05, 0)])
@@ -158,11 +157,11 @@ def test_a_model_that_rests_is_tried_again_if_a_good_one_would_pay(
     step_s: float, num_drafted: int
 ) -> None:
     made = policy(step_s=step_s)
-    past = history(0, 60, made, DraftSource.MODEL)
+    past = history(0, 60, made, DRAFT_REPLICA)
     for _ in range(RESTS):
-        assert made.num_draft_tokens(past, DraftSource.MODEL, 4, SIZE) == 0
+        assert made.draft_steps(past, 4, SIZE).k == 0
         verified(made)
-    assert made.num_draft_tokens(past, DraftSource.MODEL, 4, SIZE) == num_drafted
+    assert made.draft_steps(past, 4, SIZE).k == num_drafted
 
 
 def test_a_plan_counts_the_rounds_that_a_shared_draft_has_no_time_for() -> None:
@@ -178,11 +177,11 @@ def test_a_plan_counts_the_rounds_that_a_shared_draft_has_no_time_for() -> None:
 
 def test_a_short_draft_is_known_once_it_was_asked() -> None:
     made = policy(step_s=0.004)
-    past = history(60, 60, made, DraftSource.MODEL)
+    past = history(60, 60, made, DRAFT_REPLICA)
     assert not made.is_draft_short, "nobody has asked"
-    made.num_draft_tokens(past, DraftSource.MODEL, 4, SIZE, targets_per_draft=1.0)
+    made.draft_steps(past, 4, SIZE, targets_per_draft=1.0)
     assert not made.is_draft_short
-    made.num_draft_tokens(past, DraftSource.MODEL, 4, SIZE, targets_per_draft=4.0)
+    made.draft_steps(past, 4, SIZE, targets_per_draft=4.0)
     assert made.is_draft_short
 
 

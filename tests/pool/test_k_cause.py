@@ -17,12 +17,13 @@ from specdec_core.config import (
 )
 from specdec_core.messages import Role
 from specdec_core.scheduler import DraftLengthReason, FixedPolicy
+from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, OfferedRow
+from specdec_core.speculation.k_policy import DRAFT_REPLICA, AcceptanceHistory, Terms
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.modelled.world import Costs, World
-from tests.pool.test_goodput import Run
+from tests.pool.test_goodput import LOOKUP, Run, offered
 from tests.pool.test_goodput import World as WorldOfCosts
 from tests.pool.test_shared_draft import Short, beside_a_stuck_draft
 
@@ -32,8 +33,8 @@ LOOPING_PROMPT = (1, 2, 3, 1, 2, 3, 1, 2)
 class Resting(FixedPolicy):
     """As if prompt lookup had long been in vain."""
 
-    def may_look_up(self, num_live: int) -> bool:
-        return False
+    def terms(self, source: str, num_live: int) -> Terms:
+        return Terms(0, DraftLengthReason.GOODPUT)
 
 
 def causes(cell: Cell) -> dict[DraftLengthReason, int]:
@@ -105,18 +106,18 @@ def test_lookup_in_vain_rests_and_comes_back(size: int) -> None:
     plain = Run(replace(run.world, found=0.0), policy)
     histories = run.new_histories()
     for _ in range(60):
-        if policy.may_look_up(size):
+        if policy.terms(LOOKUP, size).k:
             run._round(histories)
-    assert not policy.may_look_up(size)
-    assert not policy.may_look_up(99)
-    assert policy.may_look_up(size - 1)
+    assert not policy.terms(LOOKUP, size).k
+    assert not policy.terms(LOOKUP, 99).k
+    assert policy.terms(LOOKUP, size - 1).k
     passes = 0
-    while passes < 60 and not policy.may_look_up(size):
+    while passes < 60 and not policy.terms(LOOKUP, size).k:
         plain._round(histories)
         passes += 1
     assert passes == 4
     run._round(histories)
-    assert not policy.may_look_up(size)
+    assert not policy.terms(LOOKUP, size).k
 
 
 def test_lookup_never_rests_for_a_few() -> None:
@@ -126,21 +127,21 @@ def test_lookup_never_rests_for_a_few() -> None:
     histories = run.new_histories()
     for _ in range(60):
         run._round(histories)
-        assert policy.may_look_up(4)
+        assert policy.terms(LOOKUP, 4).k
 
 
-@pytest.mark.parametrize("drafter", DraftSource)
-def test_only_lookups_in_vain_let_lookup_rest(drafter: DraftSource) -> None:
+@pytest.mark.parametrize("source", [LOOKUP, DRAFT_REPLICA])
+def test_only_lookups_in_vain_let_lookup_rest(source: str) -> None:
     """A draft model's tokens that are not worth a row say nothing of it."""
     policy = GoodputPolicy(max_group_size=64)
     for rows, seconds in ((16, 0.02), (32, 0.05)) * 9:
         policy.verify.observe(16, rows, seconds)
     histories = [AcceptanceHistory() for _ in range(16)]
     for history in histories:
-        policy.learn(history, drafter, (1,) * 9, (0,))
+        policy.learn(history, source, Offer((1,) * 9), (0,))
     for _ in range(20):
-        policy.num_checked([OfferedRow(history, drafter, 2) for history in histories], 0)
-    assert policy.may_look_up(16) == (drafter is DraftSource.MODEL)
+        policy.num_checked([offered(history, 2, source) for history in histories], 0)
+    assert (policy.terms(LOOKUP, 16).k > 0) is (source == DRAFT_REPLICA)
 
 
 def test_while_lookup_rests_the_policy_is_why() -> None:
@@ -185,7 +186,7 @@ def test_the_controller_tells_what_it_does_to_learn() -> None:
     histories, told = run.new_histories(), []
     for _ in range(300):
         run._round(histories)
-        told.append(policy.cause)
+        told.append(run.reason)
     assert 2 <= told[:20].count(DraftLengthReason.PROBE) <= 12
     assert told[100:].count(DraftLengthReason.PROBE) <= 200 // 10
     assert set(told) == {DraftLengthReason.PROBE, DraftLengthReason.GOODPUT}

@@ -36,7 +36,7 @@ def trace(world: World) -> list[Record]:
 def test_the_same_calls_give_the_same_decisions(world: World) -> None:
     records = trace(world)
     decisions = list(replay(records, GoodputPolicy(max_group_size=8)))
-    assert len(decisions) == sum("decided" in record for record in records) > 1000
+    assert len(decisions) == sum("decided" in record for record in records) >= 250
     assert all(decision.is_same for decision in decisions)
 
 
@@ -53,5 +53,5 @@ def test_a_traced_policy_decides_as_it_does_alone() -> None:
     alone = Run(WORLDS[0], GoodputPolicy(max_group_size=8)).tokens_per_second()
     traced = TracedK(GoodputPolicy(max_group_size=8), lambda record: None)
     assert Run(WORLDS[0], traced).tokens_per_second() == alone
-    assert traced.figures["acceptance_lookup"] > 0.3
+    assert traced.figures["acceptance_ngram"] > 0.3
     assert TracedK(FixedPolicy(2), print).figures == {}

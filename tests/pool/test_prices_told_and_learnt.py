@@ -20,8 +20,9 @@ from typing import NamedTuple
 import pytest
 
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
+from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, OfferedRow
+from specdec_core.speculation.k_policy import AcceptanceHistory, OfferedRow
 from specdec_core.step_times import StepTime
 from tests.pool.fake_replica import info
 
@@ -133,21 +134,21 @@ def passes(cell: Cell, seed: int, longer: Mapping[int, float] = MappingProxyType
     histories = [AcceptanceHistory() for _ in range(size)]
     found = []
     for number, limits in enumerate(offered(cell, seed)):
-        looks = policy.may_look_up(size)
+        most = policy.terms("ngram", size).k
         offers = [
-            OfferedRow(
-                history, DraftSource.LOOKUP, limit if looks else 0, num_left=ALL * MAX_K - number
-            )
+            OfferedRow(history, "ngram", Offer((1,) * min(limit, most)), ALL * MAX_K - number)
             for history, limit in zip(histories, limits, strict=True)
         ]
-        ks = policy.num_checked(offers, 0)
+        ks = [one.k for one in policy.num_checked(offers, 0)]
         rows, answers = [], []
         for place, (offer, k) in enumerate(zip(offers, ks, strict=True)):
             right = [int(luck.random() < cell.acceptance) for _ in range(MAX_K)]
             num_accepted = next((i for i in range(k) if not right[i]), k)
             chosen = (1,) * (num_accepted + 1)
-            if offer.num_drafted:
-                policy.learn(offer.history, DraftSource.LOOKUP, right[: offer.num_drafted], chosen)
+            num_offered = len(offer.offer.tokens)
+            if num_offered:
+                seen = Offer(tuple(right[:num_offered]))
+                policy.learn(offer.history, "ngram", seen, chosen)
             offer.history.record(k, num_accepted)
             rows.append(LeaseRow(place, PROMPT + number, 0, (1,), (1,) * k, k + 1))
             answers.append(RowResult(place, tokens=chosen, num_accepted=num_accepted))

@@ -11,14 +11,17 @@ from specdec_core.config import NgramConfig, SpecMethod, SpeculationConfig
 from specdec_core.scheduler import FixedPolicy
 from specdec_core.scheduler.proposals import Proposer
 from specdec_core.scheduler.sequence import KVReservation, Sequence
+from specdec_core.speculation.k_policy import Terms
+from specdec_core.speculation.ngram import estimates
 from tests.pool.cell import request
 
 
-class _ByAgreement(FixedPolicy):
-    """Goes by agreement for up to four sequences."""
+class _ByKind(FixedPolicy):
+    """Goes by kinds for up to four sequences."""
 
-    def goes_by_agreement(self, num_live: int) -> bool:
-        return num_live <= 4
+    def terms(self, source: str, num_live: int) -> Terms:
+        assert source == "ngram"
+        return super().terms(source, num_live)._replace(least_chance=None if num_live <= 4 else 0.3)
 
 
 @pytest.mark.parametrize(
@@ -36,11 +39,11 @@ def test_what_follows_one_equal_token_is_left_out_where_many_live(
 ) -> None:
     lookup = NgramConfig(lookup_max=8, lookup_min=1)
     speculation = SpeculationConfig(method=SpecMethod.NGRAM, num_draft_tokens=3, ngram=lookup)
-    proposer = Proposer(speculation, _ByAgreement(3), 64)
+    proposer = Proposer(speculation, _ByKind(3), 64)
     sequence: Any = Sequence(0, request("a", prompt, 20), 0.0)
     sequence.target = KVReservation("target")
     target: Any = SimpleNamespace(sequences=range(num_live))
     proposer.begin_rounds([sequence], {"target": target})
     assert proposer.proposal(sequence) == found
-    kinds = tuple(range(num_agreed, num_agreed + 3)) if num_agreed else ()
-    assert sequence.round.local.kinds == kinds
+    told = estimates(num_agreed, 3, is_drawn=True) if num_agreed else ((), ())
+    assert sequence.round.local[1:] == told

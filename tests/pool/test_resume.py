@@ -3,7 +3,7 @@ difference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,6 +14,7 @@ from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.request import ErrorKind, FinishReason, Request
 from specdec_core.scheduler import DraftLengthReason, FixedPolicy
+from specdec_core.speculation.k_policy import Decision, OfferedRow
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import VOCAB_SIZE, info, logprobs_of
@@ -135,8 +136,8 @@ class _Observer(FixedPolicy):
     def is_selective(self) -> bool:
         return True
 
-    def num_checked(self, offers: object, tile_rows: int) -> list[int]:
-        return [0] * len(offers)  # type: ignore[arg-type]
+    def num_checked(self, rows: Sequence[OfferedRow], tile_rows: int) -> list[Decision]:
+        return [Decision(0, DraftLengthReason.GOODPUT) for _ in rows]
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         self._hear(lease)

@@ -8,12 +8,14 @@ import pytest
 
 from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
+from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, OfferedRow
+from specdec_core.speculation.k_policy import DRAFT_REPLICA, AcceptanceHistory
 from specdec_core.step_times import StepTime
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.modelled.world import Costs, World
+from tests.pool.test_goodput import LOOKUP, offered
 
 K = 4
 SIZES = ((1, 1), (1, 5), (4, 4), (8, 8), (16, 16), (32, 32), (8, 40), (64, 64), (32, 160))
@@ -75,10 +77,8 @@ def test_the_gain_is_there_from_the_first_request_on() -> None:
 def first_choice(base_s: float, row_s: float, batch: int) -> int:
     policy = GoodputPolicy(max_group_size=batch)
     policy.welcome(replace(info(), step_times=timed(base_s, row_s)))
-    offers = [
-        OfferedRow(AcceptanceHistory(), DraftSource.LOOKUP, K, num_left=99) for _ in range(batch)
-    ]
-    return sum(policy.num_checked(offers, 0))
+    offers = [offered(AcceptanceHistory(), K, num_left=99) for _ in range(batch)]
+    return sum(one.k for one in policy.num_checked(offers, 0))
 
 
 def test_the_first_group_is_chosen_by_what_was_timed() -> None:
@@ -93,7 +93,7 @@ def test_a_draft_whose_steps_were_timed_is_planned_for_at_once() -> None:
         policy.welcome(replace(info(), step_times=timed(0.01, 0.0001)))
         steps = tuple(StepTime(n, n, step_s) for n in (1, 8, 32))
         policy.welcome(replace(info(role=Role.DRAFT), step_times=steps))
-        return policy.num_draft_tokens(AcceptanceHistory(), DraftSource.MODEL, K, 8)
+        return policy.draft_steps(AcceptanceHistory(), K, 8).k
 
     assert asked(0.0002) >= 1
     assert asked(0.02) == 0
@@ -121,12 +121,12 @@ def test_a_found_proposal_is_checked_where_the_draft_model_would_cost_more_than_
         policy.welcome(replace(info(), step_times=timed(0.01, 0.0001)))
         steps = tuple(StepTime(n, n, step_s) for n in (1, 4, 8))
         policy.welcome(replace(info(role=Role.DRAFT), step_times=steps))
-        for drafter, rate in ((DraftSource.MODEL, model), (DraftSource.LOOKUP, lookup)):
+        for source, rate in ((DRAFT_REPLICA, model), (LOOKUP, lookup)):
             for place in range(40):
                 wrong = int(place % 10 >= 10 * rate)
-                policy.learn(history, drafter, (1,), (1 - wrong,))
-        policy.num_draft_tokens(history, DraftSource.MODEL, K, 4)
-        return policy.num_draft_tokens(history, DraftSource.LOOKUP, K, 4) == K
+                policy.learn(history, source, Offer((1,)), (1 - wrong,))
+        policy.draft_steps(history, K, 4)
+        return policy.draft_steps(history, K, 4, local=offered(history, K)).k == 0
 
     assert not is_lookup_kept(0.0002, model=0.9, lookup=0.3), "the model brings more"
     assert is_lookup_kept(0.0002, model=0.5, lookup=0.9), "lookup brings more"

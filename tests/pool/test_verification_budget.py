@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec_core.config import SchedulerConfig, SpecMethod
+from specdec_core.config import SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import LeaseRow, Role
-from specdec_core.scheduler import AcceptanceHistory, DraftSource, FixedPolicy
+from specdec_core.scheduler import AcceptanceHistory, FixedPolicy
 from specdec_core.scheduler.rows import ScheduledRow
 from specdec_core.scheduler.sequence import Round, Sequence
 from specdec_core.scheduler.verification_budget import (
@@ -23,7 +23,8 @@ from specdec_core.scheduler.verification_budget import (
     whole_tiles,
 )
 from specdec_core.speculation.drafter import Offer
-from specdec_core.speculation.k_policy import DraftLengthReason, OfferedRow
+from specdec_core.speculation.k_policy import Decision, DraftLengthReason, OfferedRow
+from specdec_core.speculation.ngram import NgramDrafter
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 
@@ -133,9 +134,10 @@ class OneEach(FixedPolicy):
     def is_selective(self) -> bool:
         return True
 
-    def num_checked(self, offers: Iterable[OfferedRow], tile_rows: int) -> list[int]:
-        self.offered.append(list(offers))
-        return [min(offer.num_drafted, 1) for offer in self.offered[-1]]
+    def num_checked(self, rows: Iterable[OfferedRow], tile_rows: int) -> list[Decision]:
+        self.offered.append(list(rows))
+        reason = DraftLengthReason.GOODPUT
+        return [Decision(min(len(row.offer.tokens), 1), reason) for row in self.offered[-1]]
 
 
 @pytest.mark.parametrize("method", [SpecMethod.NGRAM, SpecMethod.DRAFT_MODEL])
@@ -159,56 +161,49 @@ def test_a_target_s_group_checks_what_the_policy_chooses(method: SpecMethod) -> 
     checking = [group for group in groups if any(row.proposal for row in group)]
     assert 0 < len(checking) < len(groups), "nothing is asked of a group that offers nothing"
     assert len(offers) == sum(row.num_choices > 0 for group in checking for row in group)
-    drafters = {offer.drafter for offer in offers if offer.num_drafted}
+    assert {row.source for row in offers if row.offer.tokens} == {method.value}
+    kinds = {row.offer.kinds[:1] for row in offers if row.offer.tokens}
     by_model = method is SpecMethod.DRAFT_MODEL
-    assert drafters == {DraftSource.MODEL if by_model else DraftSource.LOOKUP}
-    agreed = {offer.num_agreed for offer in offers if offer.num_drafted}
-    assert agreed == {0} if by_model else agreed and agreed <= {2, 3, 4}
+    assert kinds == {()} if by_model else kinds and kinds <= {(1,), (2,), (3,)}
 
 
 class Told:
     """A policy that keeps these many tokens of the rows; remembers what it was asked."""
-
-    cause = DraftLengthReason.PROBE
 
     def __init__(self, *lengths: int) -> None:
         self.lengths = list(lengths)
         self.offers: list[OfferedRow] = []
         self.tile_rows = 0
 
-    def num_checked(self, offers: Iterable[OfferedRow], tile_rows: int) -> list[int]:
-        self.offers, self.tile_rows = list(offers), tile_rows
-        return self.lengths
+    def num_checked(self, rows: Iterable[OfferedRow], tile_rows: int) -> list[Decision]:
+        self.offers, self.tile_rows = list(rows), tile_rows
+        return [Decision(length, DraftLengthReason.PROBE) for length in self.lengths]
 
 
-def begun(plan: ScheduledRow, *, is_drafted: bool = False, num_agreed: int = 0) -> ScheduledRow:
-    plan.sequence.round = Round(
-        9,
-        4,
-        plan.proposal,
-        local=Offer(plan.proposal, (), (num_agreed,) * len(plan.proposal)),
-        is_drafted=is_drafted,
-        cause=DraftLengthReason.GOODPUT,
-    )
+def begun(plan: ScheduledRow, *, is_drafted: bool = False, kind: int = 0) -> ScheduledRow:
+    count, plan.reason = len(plan.proposal), DraftLengthReason.GOODPUT
+    local = Offer(plan.proposal, (0.5,) * count, (kind,) * count)
+    plan.sequence.drafter = NgramDrafter(SpeculationConfig())
+    plan.sequence.round = Round(9, 4, local, plan.reason, count, local)
+    if is_drafted:
+        plan.sequence.round.take_draft(plan.proposal, plan.reason)
     return plan
 
 
 def test_a_policy_is_told_what_each_row_offers_and_has_its_way() -> None:
-    found, drafted = begun(plan(4), num_agreed=3), begun(plan(3), is_drafted=True, num_agreed=3)
+    found, drafted = begun(plan(4), kind=3), begun(plan(3), is_drafted=True, kind=3)
     bare, catch_up = begun(plan(0)), begun(plan(0))
     catch_up.row = catch_up.row._replace(num_choices=0)
     policy: Any = Told(1, 0, 2)
     kept = keep_worthwhile([found, catch_up, bare, drafted], policy, tile_rows=16)
     assert [len(one.proposal) for one in kept] == [1, 0, 0, 2]
     assert policy.tile_rows == 16
-    assert [offer.num_drafted for offer in policy.offers] == [4, 0, 3]
-    drafters = [DraftSource.LOOKUP, DraftSource.LOOKUP, DraftSource.MODEL]
-    assert [offer.drafter for offer in policy.offers] == drafters
-    assert [offer.num_agreed for offer in policy.offers] == [3, 0, 0]
+    assert [len(row.offer.tokens) for row in policy.offers] == [4, 0, 3]
+    assert [row.source for row in policy.offers if row.offer.tokens] == ["ngram", "draft_model"]
+    assert [row.offer.kinds for row in policy.offers] == [(3, 3, 3, 3), (), ()]
     left = found.sequence.max_len - len(found.sequence.ids)
     assert [offer.num_left for offer in policy.offers] == [left] * 3
-    causes = [one.sequence.round.cause for one in kept if one.sequence.round]
-    assert causes == [
+    assert [one.reason for one in kept] == [
         DraftLengthReason.PROBE,
         DraftLengthReason.GOODPUT,
         DraftLengthReason.GOODPUT,
@@ -219,7 +214,7 @@ def test_a_policy_is_told_what_each_row_offers_and_has_its_way() -> None:
 def test_a_shorter_plan_is_of_the_same_row() -> None:
     whole = plan(4)
     whole.is_resuming = True
-    short = whole.shortened(1)
+    short = whole.shortened(1, DraftLengthReason.ROOM)
     assert short.sequence is whole.sequence
     assert short.is_resuming
     assert (short.slot_len, short.row.num_choices, short.proposal) == (11, 2, (0,))

@@ -90,3 +90,19 @@ def test_a_replay_that_came_to_other_tokens_is_counted_at_the_coordinator() -> N
             await until(lambda: value(page(parts), counted) == 1)
 
     run(scenario)
+
+
+def test_the_acceptance_of_a_source_keeps_its_label() -> None:
+    """Dashboards know prompt lookup and draft models by these."""
+
+    async def scenario() -> None:
+        speculation = SpeculationConfig(method=SpecMethod.NGRAM)
+        async with cell(SchedulerConfig(speculation=speculation)) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            await collect(client, request("r"))
+            await until(partial(are_settled, parts, Role.TARGET))
+            for figure in ("acceptance_lookup", "acceptance_model"):
+                assert 0 < value(page(parts), "specdec_k_policy", figure=figure) < 1
+
+    run(scenario)
