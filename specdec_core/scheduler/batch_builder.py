@@ -110,6 +110,8 @@ class BatchBuilder:
         self._draft_fallback = DraftFallback(replicas, proposer)
         self._max_split_rows: int | None = None
         """See ReplicaLoad."""
+        self._targets_per_draft = 1.0
+        """Number of targets that have sequences at present, per draft replica."""
         self._since = 0.0
         """Time at which the host began to form the present batches."""
         self._next_lease_id = 0
@@ -180,7 +182,7 @@ class BatchBuilder:
         if not num_drafts:
             return
         num_targets, num_busy, _ = _count(self._replicas.targets)
-        self._proposer.targets_per_draft = num_busy / num_drafts
+        self._targets_per_draft = num_busy / num_drafts
         num_live = -(-num_drafted // max(num_targets, 1))
         # Replicas that share a device never work at the same time.
         takes_turns = any(draft.device.is_shared for draft in self._replicas.drafts)
@@ -191,7 +193,7 @@ class BatchBuilder:
         """Plan every changed sequence again, on each replica where it has a slot."""
         while self._replicas.changed:  # planning may change more sequences
             changed = self._replicas.take_changed()
-            self._proposer.begin_rounds(changed, self._records)
+            self._proposer.begin_rounds(changed, self._records, self._targets_per_draft)
             for sequence in changed:
                 if sequence.target is not None:
                     self._note_on_target(sequence, sequence.target)

@@ -62,8 +62,6 @@ class Proposer:
         self._drafters = LocalDrafters(config)
         self._ended: list[Sequence] = []
         """Sequences that have ended, and that their drafters have yet to forget."""
-        self.targets_per_draft = 1.0
-        """Number of targets that have sequences at present, per draft replica."""
         self._known_drafting: dict[Drafting, Drafting] = {}
         """One shared object per value, for all sequences with that value."""
 
@@ -78,12 +76,16 @@ class Proposer:
         return drafting.asks_model and sequence.is_draftable and drafting.max_tokens > 0
 
     def begin_rounds(
-        self, sequences: Iterable[Sequence], replicas: Mapping[str, ReplicaState]
+        self,
+        sequences: Iterable[Sequence],
+        replicas: Mapping[str, ReplicaState],
+        targets_per_draft: float,
     ) -> None:
         """Decide the round of every sequence that its target may be leased now.
 
         A round is decided once for each committed length. The scheduler calls this before it plans
-        the sequences. Each local drafter gets one call for all sequences of a target.
+        the sequences. Each local drafter gets one call for all sequences of a target. Each draft
+        replica serves `targets_per_draft` targets that have sequences at present.
         """
         if self._ended:
             self._forget_ended()
@@ -112,8 +114,9 @@ class Proposer:
             assert target is not None
             assert current is not None
             assert settings is not None
+            num_live = len(replicas[target.replica_id].sequences)
             if settings.stand_in is None or not self._waits_for_draft(
-                sequence, current, len(replicas[target.replica_id].sequences)
+                sequence, current, num_live, targets_per_draft
             ):
                 current.proposal = offer = current.local or NO_OFFER
                 current.num_draft_tokens = len(offer.tokens)
@@ -213,7 +216,9 @@ class Proposer:
             limit = drafting.max_tokens
         return Round(committed_len, limit, None if limit > 0 else NO_OFFER, drafting.reason)
 
-    def _waits_for_draft(self, sequence: Sequence, current: Round, num_live: int) -> bool:
+    def _waits_for_draft(
+        self, sequence: Sequence, current: Round, num_live: int, targets_per_draft: float
+    ) -> bool:
         """Decide the draft steps of a new round; return whether there are any.
 
         If there are none, the local drafter's offer is proposed.
@@ -222,7 +227,7 @@ class Proposer:
         if local is not None and local.tokens and drafter is not None:
             found = OfferedRow(sequence.history, drafter.name, local)
         steps, reason = self._k_policy.draft_steps(
-            sequence.history, current.limit, num_live, self.targets_per_draft, found
+            sequence.history, current.limit, num_live, targets_per_draft, found
         )
         if steps > 0 or found is None:
             current.num_draft_tokens, current.reason = steps, reason

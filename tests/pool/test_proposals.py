@@ -43,7 +43,7 @@ def test_what_follows_one_equal_token_is_left_out_where_many_live(
     sequence: Any = Sequence(0, request("a", prompt, 20), 0.0)
     sequence.target = KVReservation("target")
     target: Any = SimpleNamespace(sequences=range(num_live))
-    proposer.begin_rounds([sequence], {"target": target})
+    proposer.begin_rounds([sequence], {"target": target}, 1.0)
     assert proposer.proposal(sequence) == found
     told = estimates(num_agreed, 3, is_drawn=True) if num_agreed else ((), ())
     assert sequence.round.local[1:] == told
