@@ -302,7 +302,7 @@ class BatchBuilder:
             epoch=self._epoch,
             replica_id=replica.replica_id,
             role=replica.role,
-            rows=tuple([row.row for row in rows]),
+            rows=tuple([row.lease_row for row in rows]),
             ttl_s=self._config.lease_ttl_s * replica.device.num_replicas,
             min_confidence=self._config.speculation.min_confidence,
         )
@@ -323,7 +323,7 @@ class BatchBuilder:
             sequence = row.sequence
             place = sequence.target if is_target else sequence.draft
             assert place is not None, "blocks were reserved for it"
-            place.row, place.reason = row.row, row.reason
+            place.row, place.reason = row.lease_row, row.reason
             place.lease_id = lease_id
             place.has_rules = True
             if is_target:

@@ -91,8 +91,8 @@ def _closest(
         return sorted(  # as in _distance, without a call per row
             by_rank,
             key=lambda row: (
-                abs(row.row.num_choices - num_steps) if is_draft else 0,
-                abs(row.row.end_len - length),
+                abs(row.lease_row.num_choices - num_steps) if is_draft else 0,
+                abs(row.lease_row.end_len - length),
             ),
         )[:count]
     buckets, since = _buckets(ready), rows[0].sequence.ready_since
@@ -124,7 +124,7 @@ class LengthBuckets:
     def add(self, row: ScheduledRow) -> None:
         """See RowIndex."""
         length, age = _length(row, self._role), row.age
-        shape = length[0], row.row.base_len, row.slot_len
+        shape = length[0], row.lease_row.base_len, row.slot_len
         self._rows[age[2]] = row, shape, length, age
         bucket = self._by_shape.setdefault(shape, [])
         _insert(bucket, age)
@@ -181,8 +181,8 @@ class LengthBuckets:
 
 
 def _length(row: ScheduledRow, role: Role) -> _Length:
-    num_steps = row.row.num_choices if role is Role.DRAFT else 0
-    return num_steps, row.row.end_len
+    num_steps = row.lease_row.num_choices if role is Role.DRAFT else 0
+    return num_steps, row.lease_row.end_len
 
 
 def _distance(length: _Length, other: _Length) -> tuple[float, float]:

@@ -161,7 +161,7 @@ def prefill_key(row: ScheduledRow) -> PrefillKey:
     """
     sequence = row.sequence
     rank, sequence_id = sequence.rank
-    num_left = max(len(sequence.ids), sequence.resume_len) - row.row.base_len
+    num_left = max(len(sequence.ids), sequence.resume_len) - row.lease_row.base_len
     return rank + min(num_left * YIELD_S_PER_TOKEN, MAX_YIELD_S), sequence_id
 
 
@@ -348,5 +348,5 @@ class ReadyQueue:
             return count
         if row.found_at != index.version:
             row.found_at = index.version
-            row.num_found = index.num_found(row.sequence, row.row)
+            row.num_found = index.num_found(row.sequence, row.lease_row)
         return max(count - row.num_found, 0)

@@ -26,7 +26,7 @@ class ScheduledRow:
     """A row that is ready to be leased: what its sequence would run now."""
 
     sequence: Sequence
-    row: LeaseRow
+    lease_row: LeaseRow
     """Made at planning, right after the sequence's last round, while the data is in the CPU cache.
     By the time the row is chosen, thousands of others have pushed that data out."""
     slot_len: int
@@ -43,32 +43,32 @@ class ScheduledRow:
     @property
     def end_len(self) -> int:
         """Committed tokens that are cached after the row has run."""
-        return self.row.end_len
+        return self.lease_row.end_len
 
     @property
     def num_drafted(self) -> int:
         """Positions fed after `end_len`."""
-        return self.slot_len - self.row.end_len
+        return self.slot_len - self.lease_row.end_len
 
     @property
     def num_catching_up(self) -> int:
         """Number of IDs that the row feeds besides the pending one, drafted ones excluded."""
-        row = self.row
+        row = self.lease_row
         return len(row.new_ids) - 1 + (len(row.proposal) if self.is_resuming else 0)
 
     @property
     def num_choices(self) -> int:
-        return self.row.num_choices
+        return self.lease_row.num_choices
 
     @property
     def proposal(self) -> tuple[int, ...]:
-        return self.row.proposal
+        return self.lease_row.proposal
 
     def checking(self, k: int, reason: DraftLengthReason) -> ScheduledRow:
         """Return the row with its first `k` drafted tokens, for `reason`."""
-        if k < len(self.row.proposal):
+        if k < len(self.lease_row.proposal):
             return self.shortened(k, reason)
-        if self.row.proposal and self.reason is not _NO_DRAFT:
+        if self.lease_row.proposal and self.reason is not _NO_DRAFT:
             self.reason = reason
         return self
 
@@ -77,7 +77,7 @@ class ScheduledRow:
 
         The reason NO_DRAFT remains.
         """
-        row, excess = self.row, self.num_drafted - num_drafted
+        row, excess = self.lease_row, self.num_drafted - num_drafted
         row = row._replace(
             num_choices=row.num_choices - excess, proposal=row.proposal[:num_drafted]
         )

@@ -46,7 +46,7 @@ class VerificationBudget:
         return sorted(drafted + keep_in_turn(resuming, room), key=rank_of)
 
     def _shorten_drafted(self, group: list[ScheduledRow], tile_rows: int) -> list[ScheduledRow]:
-        if not any([plan.row.proposal for plan in group]):
+        if not any([plan.lease_row.proposal for plan in group]):
             return group
         if self._k_policy.is_selective:
             group = keep_worthwhile(group, self._k_policy, tile_rows)
@@ -67,7 +67,7 @@ def keep_worthwhile(
 def _offered(plan: ScheduledRow) -> OfferedRow:
     sequence, offer, source = plan.sequence, NO_OFFER, DRAFT_REPLICA
     current, drafter = sequence.round, sequence.drafter
-    if plan.row.proposal and current is not None:
+    if plan.lease_row.proposal and current is not None:
         offer = current.proposal or current.local or NO_OFFER
         if not current.is_drafted and drafter is not None:
             source = drafter.name

@@ -33,7 +33,7 @@ def choose_group(rows: list[ScheduledRow], max_size: int, overdue_at: float) -> 
 
 
 def lengths(group: list[ScheduledRow]) -> list[int]:
-    return [each.row.base_len for each in group]
+    return [each.lease_row.base_len for each in group]
 
 
 def test_all_rows_go_when_they_fit_one_group() -> None:
@@ -89,7 +89,7 @@ def test_of_many_rows_that_are_equally_overdue_the_same_go_as_of_few() -> None:
     oldest = row(1, 50)
     many = [row(2, (37 * number) % 401) for number in range(200)]
     later = [row(3, 50) for _ in range(20)]
-    nearest = sorted(many, key=lambda one: abs(one.row.base_len - 50))[:4]
+    nearest = sorted(many, key=lambda one: abs(one.lease_row.base_len - 50))[:4]
     group = choose_group([oldest, *many, *later], 5, overdue_at=2)
     assert [one.sequence.sequence_id for one in group] == [
         one.sequence.sequence_id for one in (oldest, *nearest)
@@ -125,7 +125,7 @@ def naive_group(rows: list[ScheduledRow], max_size: int, overdue_at: float) -> l
     if oldest.sequence.ready_since > overdue_at:
         buckets: dict[tuple[int, ...], list[ScheduledRow]] = {}
         for each in by_age:
-            buckets.setdefault((each.row.base_len, each.slot_len), []).append(each)
+            buckets.setdefault((each.lease_row.base_len, each.slot_len), []).append(each)
         largest = max(buckets.values(), key=len)
         if len(largest) >= max_size:
             return largest[:max_size]

@@ -28,7 +28,7 @@ def sequence(ids: tuple[int, ...], *, salt: str = "", is_scored: bool = False) -
 
 
 def row_of(one: Sequence, cached_len: int = 0, chunk: int = 100) -> LeaseRow:
-    return plan_verification(one, KVReservation("t", cached_len=cached_len), (), chunk).row
+    return plan_verification(one, KVReservation("t", cached_len=cached_len), (), chunk).lease_row
 
 
 def known(*prompts: tuple[int, ...], num_blocks: int = 100) -> PrefixIndex:

@@ -19,13 +19,13 @@ def test_a_draft_caches_all_that_it_drafts_but_the_last(
     num_draft_tokens: int, slot_len: int
 ) -> None:
     plan = plan_drafting(sequence(9), KVReservation("d", cached_len=7), num_draft_tokens, 100)
-    assert (plan.row.base_len, plan.end_len, plan.num_choices) == (7, 9, num_draft_tokens)
+    assert (plan.lease_row.base_len, plan.end_len, plan.num_choices) == (7, 9, num_draft_tokens)
     assert plan.slot_len == slot_len
 
 
 def test_a_target_caches_the_proposal_and_chooses_once_more() -> None:
     plan = plan_verification(sequence(9), KVReservation("t", cached_len=8), (3, 4), 100)
-    assert (plan.row.base_len, plan.end_len, plan.slot_len, plan.num_choices) == (8, 9, 11, 3)
+    assert (plan.lease_row.base_len, plan.end_len, plan.slot_len, plan.num_choices) == (8, 9, 11, 3)
 
 
 def test_the_last_id_is_fed_even_where_it_is_believed_cached() -> None:
@@ -33,12 +33,12 @@ def test_the_last_id_is_fed_even_where_it_is_believed_cached() -> None:
         plan_verification(sequence(9), KVReservation("t", cached_len=12), (), 100),
         plan_drafting(sequence(9), KVReservation("d", cached_len=12), 1, 100),
     ):
-        assert (plan.row.base_len, plan.end_len) == (8, 9)
+        assert (plan.lease_row.base_len, plan.end_len) == (8, 9)
 
 
 def test_a_long_catch_up_is_cut_and_chooses_nothing() -> None:
     plan = plan_verification(sequence(9), KVReservation("t", cached_len=2), (3, 4), 4)
-    assert (plan.row.base_len, plan.end_len, plan.num_choices, plan.proposal) == (2, 6, 0, ())
+    assert (plan.lease_row.base_len, plan.end_len, plan.num_choices, plan.proposal) == (2, 6, 0, ())
 
 
 @pytest.mark.parametrize(("max_len", "kept"), [(20, 3), (12, 3), (11, 2), (9, 0)])

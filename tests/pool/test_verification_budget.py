@@ -45,7 +45,7 @@ def plan(num_drafted: int, accepted: int = 0, drafted: int = 0) -> ScheduledRow:
     )
     return ScheduledRow(
         sequence=sequence,
-        row=row,
+        lease_row=row,
         slot_len=10 + num_drafted,
     )
 
@@ -90,7 +90,7 @@ def test_a_sequence_without_a_past_counts_as_one_half() -> None:
 
 def test_a_catch_up_that_chooses_nothing_stays_as_it_is() -> None:
     catch_up = plan(0)
-    catch_up.row = catch_up.row._replace(num_choices=0)
+    catch_up.lease_row = catch_up.lease_row._replace(num_choices=0)
     assert keep_within([catch_up, plan(3)], max_rows=1)[0] == catch_up
 
 
@@ -193,7 +193,7 @@ def begun(plan: ScheduledRow, *, is_drafted: bool = False, kind: int = 0) -> Sch
 def test_a_policy_is_told_what_each_row_offers_and_has_its_way() -> None:
     found, drafted = begun(plan(4), kind=3), begun(plan(3), is_drafted=True, kind=3)
     bare, catch_up = begun(plan(0)), begun(plan(0))
-    catch_up.row = catch_up.row._replace(num_choices=0)
+    catch_up.lease_row = catch_up.lease_row._replace(num_choices=0)
     policy: Any = Told(1, 0, 2)
     kept = keep_worthwhile([found, catch_up, bare, drafted], policy, tile_rows=16)
     assert [len(one.proposal) for one in kept] == [1, 0, 0, 2]
@@ -217,4 +217,4 @@ def test_a_shorter_plan_is_of_the_same_row() -> None:
     short = whole.shortened(1, DraftLengthReason.ROOM)
     assert short.sequence is whole.sequence
     assert short.is_resuming
-    assert (short.slot_len, short.row.num_choices, short.proposal) == (11, 2, (0,))
+    assert (short.slot_len, short.lease_row.num_choices, short.proposal) == (11, 2, (0,))
