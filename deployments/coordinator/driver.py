@@ -93,6 +93,14 @@ class _WaitingResult(NamedTuple):
     done: asyncio.Future[None]
 
 
+class _Answer(NamedTuple):
+    replica: ConnectedReplica
+    result: GroupResult
+    came_s: float
+    """Time at which the result was read, before it was parsed."""
+    held_s: float
+
+
 class SchedulerDriver:
     """Owns the scheduler, and the streams that bring its input and carry its output."""
 
@@ -126,12 +134,13 @@ class SchedulerDriver:
         self._replays = AuditReplays(self.auditor, scheduler, self._guard)
         self._clock = clock
         self._result_came_s: float | None = None
-        """Arrival time of the first result that no decision has followed yet."""
+        """Time at which the last result was read, if no decision has followed it yet."""
         self._ingresses: dict[IngressOutbox, None] = {}
         """Ingress streams in the order in which they came."""
         self._events: list[TokenEvent] = []
         """Events that are decided, and not delivered yet."""
-        self._notes: list[Callable[[], object]] = []
+        self._answers: list[_Answer] = []
+        """Results whose times are not recorded yet, because no replica waits for that."""
         self._sent_num_live = 0
         self._drains = DrainTracker(clock())
         self._wake = WakeUp(clock)
@@ -164,11 +173,6 @@ class SchedulerDriver:
         """Let the scheduler decide on the events since, and pass on its commands."""
         self._send_commands()
         self._deliver()
-
-    def later(self, note: Callable[[], object]) -> None:
-        """Call `note` before the events of the next decision are delivered; no replica waits for
-        it."""
-        self._notes.append(note)
 
     def attach(self) -> IngressOutbox:
         """Add a new ingress stream."""
@@ -294,6 +298,7 @@ class SchedulerDriver:
         read, done = self._results.popleft()
         if done.cancelled():
             return
+        self._result_came_s = self._clock()
         try:
             read()
         except Exception as error:
@@ -301,21 +306,20 @@ class SchedulerDriver:
         else:
             done.set_result(None)
 
-    def note_arrival(self) -> float:
-        """Note that a result has arrived and is read now. Return the time; the next decision is
-        timed from the first such arrival."""
-        now = self._clock()
-        if self._result_came_s is None:
-            self._result_came_s = now
-        return now
-
     def on_result(
-        self, replica: ConnectedReplica, result: GroupResult, occupancy: Occupancy
+        self,
+        replica: ConnectedReplica,
+        result: GroupResult,
+        occupancy: Occupancy,
+        held_s: float = 0.0,
     ) -> None:
-        """Pass a result on, with the replica's own count of its memory."""
+        """Pass a result on, with the replica's own count of its memory. The replica has had the
+        lease for `held_s` seconds."""
         if self._is_here(replica):
             self.on_heartbeat(replica, occupancy)
             self._guard(lambda now: self.scheduler.on_result(result, now))
+        came_s = self._clock() if self._result_came_s is None else self._result_came_s
+        self._answers.append(_Answer(replica, result, came_s, held_s))
 
     def on_heartbeat(self, replica: ConnectedReplica, occupancy: Occupancy) -> None:
         """Note a sign of life, with the replica's own count of its memory. It extends no lease, so
@@ -388,9 +392,10 @@ class SchedulerDriver:
     def _deliver_events(self) -> None:
         """Deliver the decided events. Called before anything else happens to a request, because a
         new attempt must not receive events of the old one."""
-        notes, self._notes = self._notes, []
-        for note in notes:
-            note()
+        answers, self._answers = self._answers, []
+        for replica, result, came_s, held_s in answers:
+            stages = replica.times.answered(result.lease_id, came_s, result.seconds, held_s)
+            self.spans.answered(replica.info.role, result, stages)
         events, self._events = self._events, []
         now = self._clock()
         for event in events:

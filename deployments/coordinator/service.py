@@ -34,7 +34,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.errors import InvalidRequestError, SpecdecError
-from specdec_core.messages import GroupResult, Role
+from specdec_core.messages import Role
 from specdec_core.scheduler import SendFree, SendLease, SendReset
 from specdec_core.speculation.expected_prices import row_prices
 
@@ -188,13 +188,12 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         driver = self._driver
         match message.WhichOneof("kind"):
             case "result":
-                answer, came_s = message.result, driver.note_arrival()
+                answer = message.result
                 columns = unpack_answer(answer)
                 result = result_from_pb(answer, columns, replica.info.replica_id)
                 check_answer(answer, columns, replica.info)
-                driver.on_result(replica, result, occupancy_from_pb(answer.occupancy))
-                held_s = answer.held_s
-                driver.later(partial(self._note, replica, result, came_s, held_s))
+                occupancy = occupancy_from_pb(answer.occupancy)
+                driver.on_result(replica, result, occupancy, answer.held_s)
             case "heartbeat":
                 driver.on_heartbeat(replica, occupancy_from_pb(message.heartbeat.occupancy))
             case "reset_done":
@@ -203,12 +202,6 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 driver.drain(replica, message.drain.asked_ago_s)
             case other:
                 logger.warning("a replica sent %s, which is not expected here", other)
-
-    def _note(
-        self, replica: ConnectedReplica, result: GroupResult, came_s: float, held_s: float
-    ) -> None:
-        stages = replica.times.answered(result.lease_id, came_s, result.seconds, held_s)
-        self._driver.spans.answered(replica.info.role, result, stages)
 
 
 def _flush_to_pb(flush: Flush) -> pb.GenerateDown:

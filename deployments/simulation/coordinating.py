@@ -152,11 +152,15 @@ class _WatchedDriver(SchedulerDriver):
             self._process.inspector.aborted(request_id)
 
     def on_result(
-        self, replica: ConnectedReplica, result: GroupResult, occupancy: Occupancy
+        self,
+        replica: ConnectedReplica,
+        result: GroupResult,
+        occupancy: Occupancy,
+        held_s: float = 0.0,
     ) -> None:
         costs = self._process.costs
         self._process.spend(costs.message_s + costs.row_s * len(result.rows))
-        super().on_result(replica, result, occupancy)
+        super().on_result(replica, result, occupancy, held_s)
         if self._process.inspector is not None:
             with self._process.timeline.watched():
                 self._process.inspector.answered(replica, result)

@@ -19,8 +19,8 @@ MUTANTS = (
     Mutant(
         name="occupancy-is-not-noted",
         path="deployments/coordinator/service.py",
-        old="driver.on_result(replica, result, occupancy_from_pb(answer.occupancy))",
-        new="driver.on_result(replica, result, replica.occupancy)",
+        old="occupancy = occupancy_from_pb(answer.occupancy)",
+        new="occupancy = replica.occupancy",
         breaks="the status of a busy replica's memory is a second old",
         killed_by=_FOUND,
     ),
