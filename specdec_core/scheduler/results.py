@@ -27,17 +27,17 @@ class ResultHandler:
 
     def __init__(
         self,
-        registry: LiveRequests,
-        placement: AdmissionQueue,
+        requests: LiveRequests,
+        admission: AdmissionQueue,
         proposer: Proposer,
-        tally: SchedulerStats,
+        stats: SchedulerStats,
         k_policy: KPolicy,
     ) -> None:
         self._k_policy = k_policy
         self._proposer = proposer
-        self._registry = registry
-        self._placement = placement
-        self._tally = tally
+        self._requests = requests
+        self._admission = admission
+        self._stats = stats
 
     def settle(
         self, replica: ReplicaState, lease: GroupLease, result: GroupResult, now: float
@@ -93,7 +93,7 @@ class ResultHandler:
             return  # the slot has not changed: the next plan leases the same row
         can_send_more = row.base_len > 0 or row.rules is None
         if answer.status is RowStatus.KV_MISS and can_send_more:
-            self._tally.num_kv_misses += 1
+            self._stats.num_kv_misses += 1
             _believe_less(sequence.places[replica.role], row, answer.cached_len)
         else:
             self._refused(replica, sequence, answer)
@@ -102,9 +102,9 @@ class ResultHandler:
         """Handle NO_ROOM, FAILED, INVALID, or a KV miss of a row that sent everything."""
         if replica.role is Role.DRAFT:
             sequence.is_draftable = False
-            self._placement.leave(sequence, Role.DRAFT)
+            self._admission.leave(sequence, Role.DRAFT)
         elif answer.status is RowStatus.NO_ROOM and len(replica.sequences) > 1:
-            self._placement.preempt(sequence)
+            self._admission.preempt(sequence)
         else:
             is_invalid = answer.status is RowStatus.INVALID
             kind = ErrorKind.INVALID if is_invalid else ErrorKind.FAILED
@@ -156,8 +156,8 @@ class ResultHandler:
         if current.is_drafted or (local is not None and local.tokens):
             self._learn(sequence, current, row, answer)
         if not sequence.is_background:
-            self._tally.record_round(num_drafted, num_accepted, num_tokens)
-            self._tally.k_causes[place.reason] += 1
+            self._stats.record_round(num_drafted, num_accepted, num_tokens)
+            self._stats.k_causes[place.reason] += 1
             sequence.account.num_served += num_tokens
         if replica.is_exact:
             sequence.pinned_fingerprint = replica.info.fingerprint
@@ -166,9 +166,9 @@ class ResultHandler:
             agreed_len = row.end_len + answer.num_accepted
             sequence.draft.cached_len = min(sequence.draft.cached_len, agreed_len)
         if reason is not None:
-            self._registry.finish(sequence, reason, tokens=tokens, logprobs=logprobs)
+            self._requests.finish(sequence, reason, tokens=tokens, logprobs=logprobs)
             return
-        self._registry.emit(sequence, tokens, logprobs)
+        self._requests.emit(sequence, tokens, logprobs)
         held_len, num_ids = answer.cached_len, len(sequence.ids)
         place.cached_len = held_len if held_len < num_ids else num_ids - 1
         replica.release(place, held_len, num_ids)
@@ -186,7 +186,7 @@ class ResultHandler:
             learn(history, DRAFT_REPLICA, Offer(row.proposal), answer.tokens)
 
     def _fail(self, sequence: Sequence, error: str, kind: ErrorKind = ErrorKind.FAILED) -> None:
-        self._registry.finish(sequence, FinishReason.ERROR, error=error, error_kind=kind)
+        self._requests.finish(sequence, FinishReason.ERROR, error=error, error_kind=kind)
 
 
 def _believe_less(place: KVReservation, row: LeaseRow, cached_len: int) -> None:

@@ -46,7 +46,7 @@ from specdec_core.speculation.token_selection import (
 
 _INERTIA = 0.02
 """Relative gain that another number of draft steps must exceed before it is taken."""
-_FIRST_REST, _REST = 32, 128
+_FIRST_INTERVAL, _LONGEST_INTERVAL = 32, 128
 """Target passes after which an unused draft model is tried again, for one token, if a good one
 would pay. Each failed trial doubles this number, from the first value up to the second. A local
 drafter needs no trial, because comparing what it would have proposed is free."""
@@ -56,14 +56,14 @@ single lease may have met other work."""
 _REMEMBERED = 8.0
 """Maximum number of trials that a draft model's past counts for when it is tried again after a
 rest."""
-_IN_VAIN = 4
+_MOST_MISSES = 4
 """Number of consecutive groups whose drafted tokens were all discarded, after which the draft model
 rests. The plan uses the average acceptance, and the group's own sequences may be worse."""
 _GOOD = 0.9
 _GOOD_WEIGHT = 4.0
 """Acceptance of a good draft model, and the number of trials that it counts for if a draft model
 does well."""
-_OUTDONE = 1.1
+_MODEL_MARGIN = 1.1
 """Factor on the tokens expected of a local offer. If a draft model brings more than this, less the
 cost of its time, the round waits for it."""
 _LEAST_CHANCE = 0.3
@@ -98,9 +98,9 @@ class GoodputPolicy:
     """Size chosen for the last group with drafted tokens."""
     last_steps: int = 0
     """Number of draft steps before the last target pass; 0 if the draft model was not used."""
-    num_rests: int = 0
+    num_passes_unused: int = 0
     """Target passes since the draft model was last used."""
-    rest: int = _FIRST_REST
+    trial_interval: int = _FIRST_INTERVAL
     """Target passes after which an unused draft model is tried again."""
     is_promising: bool = False
     """Whether more than half of the tokens checked in the last pass after drafting were
@@ -109,19 +109,19 @@ class GoodputPolicy:
     """Whether a draft replica has ever registered. Until its tokens were seen, they are expected to
     be accepted like those of any model. Otherwise a local drafter that always offers tokens would
     keep the draft model unused."""
-    _num_in_vain: int = 0
+    _num_misses: int = 0
     """Number of last consecutive groups with drafting of which no drafted token was checked."""
     _sources: dict[str, _Source] = field(
         default_factory=lambda: {DRAFT_REPLICA: _Source(DRAFT_REPLICA)}
     )
     """Draft replicas, and the local drafters that were seen so far."""
-    _looks: Exploration = field(default_factory=Exploration)
+    _exploration: Exploration = field(default_factory=Exploration)
     _steps_since: int = 0
     _planned: dict[DraftLoad, list[DraftPlan]] = field(default_factory=dict)
     """Plans of the next round by load, each list indexed by the number of steps from 0 on."""
     _pays_if_good: dict[tuple[DraftLoad, int], bool] = field(default_factory=dict)
-    """(crowd, limit) -> whether a good draft model would pay at the costs known now."""
-    _crowd: DraftLoad = _NOBODY
+    """(load, limit) -> whether a good draft model would pay at the costs known now."""
+    _last_load: DraftLoad = _NOBODY
     """Load of the last request for a draft model's K."""
     _most_steps: int = 0
     """Maximum limit of draft steps that any request had so far."""
@@ -133,7 +133,7 @@ class GoodputPolicy:
     @property
     def is_draft_short(self) -> bool:
         is_known = self._most_steps > 0 and self._knows_costs
-        return is_known and self._plan(self._crowd, self._most_steps).drafted_share < 1.0
+        return is_known and self._plan(self._last_load, self._most_steps).drafted_share < 1.0
 
     @property
     def figures(self) -> dict[str, float]:
@@ -182,17 +182,17 @@ class GoodputPolicy:
         targets_per_draft: float = 1.0,
         local: OfferedRow | None = None,
     ) -> Decision:
-        crowd = DraftLoad(num_live, self.max_group_size, targets_per_draft)
-        if local is not None and not self._is_outdone(local, crowd):
+        load = DraftLoad(num_live, self.max_group_size, targets_per_draft)
+        if local is not None and not self._prefers_model(local, load):
             return decision(0, _GOODPUT)
         if not self._knows_costs:
             return decision(limit, _PROBE)
-        self._crowd = crowd
+        self._last_load = load
         self._most_steps = max(self._most_steps, limit)
-        plan = self._plan(crowd, limit)
+        plan = self._plan(load, limit)
         if plan.steps:
-            self.rest = _FIRST_REST
-        elif self._is_worth_a_trial(crowd, limit):
+            self.trial_interval = _FIRST_INTERVAL
+        elif self._is_trial_due(load, limit):
             return decision(min(1, limit), _PROBE)
         return decision(min(self._num_steps(history, plan), limit), _GOODPUT)
 
@@ -240,10 +240,10 @@ class GoodputPolicy:
         self.verify.observe(len(lease.rows), num_fed + num_drafted, seconds, cached)
         for source in self._sources.values():
             source.backoff.note_pass()
-        if self._steps_since and self.num_rests >= self.rest:
-            self.rest = min(2 * self.rest, _REST)
+        if self._steps_since and self.num_passes_unused >= self.trial_interval:
+            self.trial_interval = min(2 * self.trial_interval, _LONGEST_INTERVAL)
             self._by_model.forget(_REMEMBERED)
-        self.num_rests = 0 if self._steps_since else self.num_rests + 1
+        self.num_passes_unused = 0 if self._steps_since else self.num_passes_unused + 1
         num_accepted = sum(row.num_accepted for row in result.rows)
         self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
         self.last_steps, self._steps_since = self._steps_since, 0
@@ -278,7 +278,7 @@ class GoodputPolicy:
         """Return how many of the most likely tokens the batch checks."""
         by_model = [len(row.offer.tokens) for row in rows if row.source == DRAFT_REPLICA]
         if self._is_trial(by_model):
-            self._num_in_vain = 0
+            self._num_misses = 0
             return Decision(len(chances), _PROBE)
         size = len(rows)
         num_bare = sum(not row.offer.tokens for row in rows)
@@ -286,13 +286,13 @@ class GoodputPolicy:
         group = CandidateBatch(size, Chances(chances), drafting_s, num_bare)
         found = counts(group, self.verify)
         best_one = best(found)
-        self.last_chosen = chosen = self._looks.chosen(found, best_one)
+        self.last_chosen = chosen = self._exploration.chosen(found, best_one)
         reason = _GOODPUT if chosen is best_one else _PROBE
         if reason is _GOODPUT:
             for name in {row.source for row in rows if row.offer.tokens} - {DRAFT_REPLICA}:
                 self._source(name).backoff.note_choice(size, chosen.num_kept)
         if group.spent_s:
-            self._num_in_vain = 0 if chosen.num_kept else self._num_in_vain + 1
+            self._num_misses = 0 if chosen.num_kept else self._num_misses + 1
         return Decision(chosen.num_kept, reason)
 
     def _is_trial(self, by_model: Sequence[int]) -> bool:
@@ -301,7 +301,7 @@ class GoodputPolicy:
         `by_model`: numbers of tokens of the rows that it drafted.
         """
         is_short = max(by_model, default=0) == 1
-        return is_short and self._knows_costs and self._plan(self._crowd, 1).steps == 0
+        return is_short and self._knows_costs and self._plan(self._last_load, 1).steps == 0
 
     def _drafting_s(self, by_model: Sequence[int]) -> float:
         if not any(by_model) or not self._knows_costs:
@@ -313,39 +313,39 @@ class GoodputPolicy:
         price = self.draft.line.sequence_s * plan.tokens_per_second
         return num_worthwhile(self._by_model.of(history), price, plan.steps)
 
-    def _is_outdone(self, local: OfferedRow, crowd: DraftLoad) -> bool:
+    def _prefers_model(self, local: OfferedRow, load: DraftLoad) -> bool:
         """Return whether the draft model is expected to bring more than the local offer."""
         if not (self._has_draft or self._by_model.seen.num_trials):
             return False
-        by_model = self._tokens_by_model(local.history, len(local.offer.tokens), crowd)
-        return by_model > _OUTDONE * sum(self._chances(local))
+        by_model = self._tokens_by_model(local.history, len(local.offer.tokens), load)
+        return by_model > _MODEL_MARGIN * sum(self._chances(local))
 
     def _tokens_by_model(
-        self, history: AcceptanceHistory, num_offered: int, crowd: DraftLoad
+        self, history: AcceptanceHistory, num_offered: int, load: DraftLoad
     ) -> float:
         """Return the tokens expected of a draft model, less those that its time would make."""
         if not self._knows_costs:
             return expected_accepted(self._by_model.of(history), num_offered)
-        size, plan = crowd.group_size, self._plan(crowd, self._most_steps)
+        size, plan = load.group_size, self._plan(load, self._most_steps)
         drafting_s = self._lease_s(plan.steps, size)
-        exposed_s = crowd.exposed_s(drafting_s, self.verify.at(size, size))
+        exposed_s = load.exposed_s(drafting_s, self.verify.at(size, size))
         price = exposed_s / size * plan.tokens_per_second
         steps = self._num_steps(history, plan)
         return expected_accepted(self._by_model.of(history), steps) - price
 
-    def _is_worth_a_trial(self, crowd: DraftLoad, limit: int) -> bool:
+    def _is_trial_due(self, load: DraftLoad, limit: int) -> bool:
         """Return whether the draft model is asked although it is not expected to pay.
 
         This is the case after a rest, and again while the draft model does well.
         """
-        is_rested = self.num_rests >= self.rest
-        if not (self.is_promising or is_rested):
+        is_due = self.num_passes_unused >= self.trial_interval
+        if not (self.is_promising or is_due):
             return False
-        asked = crowd, limit
+        asked = load, limit
         if asked not in self._pays_if_good:
             recent = self._by_model.seen.estimate(_GOOD, _GOOD_WEIGHT)
-            rate = _GOOD if is_rested else recent
-            self._pays_if_good[asked] = _most(self._promises(crowd, limit, rate)).steps > 0
+            rate = _GOOD if is_due else recent
+            self._pays_if_good[asked] = _most(self._promises(load, limit, rate)).steps > 0
         return self._pays_if_good[asked]
 
     @property
@@ -354,26 +354,26 @@ class GoodputPolicy:
         is_draft_known = self.draft.was_timed or self.draft.num_seen >= _FIRST_LEASES
         return is_draft_known and self.verify.is_known
 
-    def _plan(self, crowd: DraftLoad, limit: int) -> DraftPlan:
-        plans = self._planned.setdefault(crowd, [])
+    def _plan(self, load: DraftLoad, limit: int) -> DraftPlan:
+        plans = self._planned.setdefault(load, [])
         if len(plans) <= limit:
-            plans[:] = self._promises(crowd, limit, self._by_model.common)
-        most = 0 if self._num_in_vain >= _IN_VAIN else limit
+            plans[:] = self._promises(load, limit, self._by_model.common)
+        most = 0 if self._num_misses >= _MOST_MISSES else limit
         return _most(plans[: most + 1])
 
-    def _promises(self, crowd: DraftLoad, limit: int, rate: float) -> list[DraftPlan]:
+    def _promises(self, load: DraftLoad, limit: int, rate: float) -> list[DraftPlan]:
         """Return the plans of the next round by their steps, 0 to `limit`.
 
         `rate` is the assumed acceptance of drafted tokens. If all tokens of larger plans together
         could not pay for one more step, the plan without steps replaces those plans.
         """
-        size = crowd.group_size
+        size = load.group_size
         plain_s = self.verify.at(size, size)
-        exposed_s = [crowd.exposed_s(self._lease_s(k, size), plain_s) for k in range(limit + 2)]
+        exposed_s = [load.exposed_s(self._lease_s(k, size), plain_s) for k in range(limit + 2)]
         chances = chances_in_a_row(rate, limit)
         plans: list[DraftPlan] = []
         for k in range(limit + 1):
-            plans.append(self._promised(crowd, k, rate))
+            plans.append(self._promised(load, k, rate))
             step_s = exposed_s[k + 1] - exposed_s[k]
             price = _most(plans).tokens_per_second * step_s
             if k >= self.last_steps and size * sum(chances[k:]) <= price:
@@ -388,18 +388,18 @@ class GoodputPolicy:
         """Return the seconds of a draft's lease of `steps` tokens for each of `size` sequences."""
         return self.draft.at(steps * size, steps) if steps else 0.0
 
-    def _promised(self, crowd: DraftLoad, k: int, rate: float) -> DraftPlan:
+    def _promised(self, load: DraftLoad, k: int, rate: float) -> DraftPlan:
         """Return the plan for `k` drafted tokens per sequence, of which the best are checked.
 
         Groups draft only as far as the drafts have time.
         """
-        size = crowd.group_size
+        size = load.group_size
         plain_s, drafting_s = self.verify.at(size, size), self._lease_s(k, size)
-        exposed_s = crowd.exposed_s(drafting_s, plain_s)
+        exposed_s = load.exposed_s(drafting_s, plain_s)
         chances = ChancesByPlace(rate, size, k)
         chosen = best(counts(CandidateBatch(size, chances, exposed_s), self.verify))
         round_s = exposed_s + self.verify.at(size, chosen.num_rows)
-        share = crowd.drafted_share(drafting_s, round_s, plain_s)
+        share = load.drafted_share(drafting_s, round_s, plain_s)
         tokens = share * chosen.tokens_per_second * round_s + (1.0 - share) * size
         seconds = share * round_s + (1.0 - share) * plain_s
         is_kept = k == self.last_steps and chosen.num_kept >= k

@@ -16,11 +16,13 @@ from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError
 from specdec_core.speculation.drafter import Drafter, Observed, Offer, Row
+from specdec_core.speculation.k_policy import AcceptanceHistory, OfferedRow
 from specdec_core.speculation.registry import DRAFTERS
 from tests.equivalence.test_fakes import VOCAB, make_requests, outputs, plain
 from tests.fakes import NoisyCopy, TokenListModel
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
+from tests.pool.test_copy_belief import checked, policy
 
 SPECULATIVE = [name for name in AlgorithmName if name is not AlgorithmName.AUTOREGRESSIVE]
 
@@ -200,3 +202,14 @@ def test_an_unknown_name_is_refused_with_those_that_are_known() -> None:
         engine.add_request(replace(make_requests(1, seed=1)[0], spec_method="reapet"))
     with pytest.raises(ValueError, match=r"Input should be 'draft_model', 'ngram', .* or 'none'"):
         ServiceConfig.of(model="m", spec_method="reapet")
+
+
+def test_the_policy_learns_how_good_the_kinds_of_any_drafter_are() -> None:
+    """Both kinds are said to be equally likely. A row costs more than a wrong token is worth."""
+    chooser = policy(0.007, 0.0005, 8)
+    good, bad = (Offer((1,), (0.5,), (kind,)) for kind in (0, 1))
+    for _ in range(200):
+        chooser.learn(AcceptanceHistory(), "repeat", good, (1,))
+        chooser.learn(AcceptanceHistory(), "repeat", bad, (0,))
+    rows = [OfferedRow(AcceptanceHistory(), "repeat", one, 99) for one in (good, bad) * 4]
+    assert checked(chooser, rows) == [1, 0] * 4

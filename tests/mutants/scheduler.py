@@ -41,7 +41,7 @@ MUTANTS = (
         path="specdec_core/scheduler/results.py",
         old="        if replica.role is Role.DRAFT:\n"
         "            sequence.is_draftable = False\n"
-        "            self._placement.leave(sequence, Role.DRAFT)\n"
+        "            self._admission.leave(sequence, Role.DRAFT)\n"
         "        elif answer.status",
         new="        if answer.status",
         breaks="an error of the draft model reaches the client",

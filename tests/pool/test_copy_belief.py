@@ -100,7 +100,7 @@ def policy(base_s: float, row_s: float, num_rows: int) -> GoodputPolicy:
     for rows in range(num_rows, 8 * num_rows):
         for _ in range(4):
             chooser.verify.observe(num_rows, rows, base_s + row_s * rows)
-    chooser._looks.credit = -1.0  # no look at another size
+    chooser._exploration.credit = -1.0  # no look at another size
     return chooser
 
 

@@ -395,7 +395,7 @@ def test_a_draft_model_that_was_given_up_is_tried_again() -> None:
     for _ in range(400):
         good._round(histories)
     assert policy.last_steps >= 3
-    policy.num_rests = 1000
+    policy.num_passes_unused = 1000
     behind = LeaseRow(sequence_id=0, base_len=0, base_hash=0, new_ids=(1,) * 90, num_choices=1)
     for role, leased in ((Role.DRAFT, behind), (Role.TARGET, row(0, 1))):
         lease = GroupLease(
@@ -403,7 +403,7 @@ def test_a_draft_model_that_was_given_up_is_tried_again() -> None:
         )
         result = GroupResult(lease_id=0, epoch=0, replica_id="r", rows=(), seconds=0.01)
         policy.observe(lease, result, result.seconds)
-    assert policy.num_rests == 0
+    assert policy.num_passes_unused == 0
 
 
 @pytest.mark.parametrize("seed", [5, 7])

@@ -64,7 +64,7 @@ class Lookups:
 
     def __init__(self) -> None:
         self.policy = policy(row_s=0.001)
-        self.policy._looks.credit = -1.0  # no look at another size is among the choices
+        self.policy._exploration.credit = -1.0  # no look at another size is among the choices
         self._good = history(40, 40, self.policy, LOOKUP)
         self._bad = history(0, 40, self.policy, LOOKUP)
 
