@@ -226,11 +226,15 @@ class PaddedRound:
         self, group: PaddedGroup, lengths: Sequence[int], verdicts: Sequence[Verdict]
     ) -> None:
         """Tell local drafters what the pass committed after each row's `lengths` tokens."""
+        told: dict[Drafter, tuple[list[LiveSequence], list[Observed]]] = {}
         for sequence, length, verdict in zip(group.sequences, lengths, verdicts, strict=True):
             if sequence.drafter is not None:
                 chosen = tuple(sequence.ids[length:])
-                observed = Observed(1, chosen, min(verdict.num_accepted, len(chosen)))
-                sequence.drafter.learn([sequence], [observed])
+                rows, observed = told.setdefault(sequence.drafter, ([], []))
+                rows.append(sequence)
+                observed.append(Observed(1, chosen, min(verdict.num_accepted, len(chosen))))
+        for drafter, (rows, observed) in told.items():
+            drafter.learn(rows, observed)
 
     def _uses_model(self, sequence: LiveSequence) -> bool:
         return uses_draft_model(draft_method(self._speculation, sequence.request))
