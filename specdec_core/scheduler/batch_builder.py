@@ -122,6 +122,7 @@ class BatchBuilder:
         `since` is when the host received the result that these batches follow.
         """
         self._since = since
+        self._proposer.forget_ended()
         self._decide_split()
         for replicas in (self._replicas.drafts, self._replicas.targets):
             for replica in replicas:

@@ -87,8 +87,6 @@ class Proposer:
         the sequences. Each local drafter gets one call for all sequences of a target. Each draft
         replica serves `targets_per_draft` targets that have sequences at present.
         """
-        if self._ended:
-            self._forget_ended()
         undecided: list[Sequence] = []
         asked, missing = _Asked(), _Asked()
         for sequence in sequences:
@@ -187,7 +185,7 @@ class Proposer:
                 observed.append(_observed(sequence, row, answer))
         for drafter, (rows, observed) in told.items():
             drafter.learn(rows, observed)
-        self._forget_ended()
+        self.forget_ended()
 
     def end(self, sequence: Sequence) -> None:
         """Note that a sequence has ended. Its drafter may learn of its last pass before it
@@ -195,7 +193,8 @@ class Proposer:
         if sequence.drafter is not None:
             self._ended.append(sequence)
 
-    def _forget_ended(self) -> None:
+    def forget_ended(self) -> None:
+        """Let the drafters forget the sequences that have ended. Called before each decision."""
         for sequence in self._ended:
             assert sequence.drafter is not None, "only these were noted"
             sequence.drafter.end(sequence)

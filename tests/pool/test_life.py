@@ -220,3 +220,15 @@ def test_no_two_leases_have_one_number() -> None:
     numbers = [lease.lease_id for lease in cell.leases]
     assert len(set(numbers)) == len(numbers) > 4
     assert min(numbers) >= 0
+
+
+def test_a_drafter_forgets_a_request_that_is_aborted_while_no_replica_is_left() -> None:
+    cell = Cell(config(SpecMethod.NGRAM))
+    cell.join(info())
+    cell.add(request("a", max_tokens=40))
+    cell.turn()
+    cell.turn()
+    cell.die("target")
+    cell.pool.abort("a", cell.now)
+    cell.advance()
+    invariants.check_empty(cell.pool)
