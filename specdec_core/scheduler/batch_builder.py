@@ -49,7 +49,7 @@ class DraftFallback:
         if len(chosen) < num_missing:
             return False
         for sequence in chosen:
-            self._proposer.go_without(sequence)
+            self._proposer.skip_drafting(sequence)
             target.touch(sequence)
         return True
 

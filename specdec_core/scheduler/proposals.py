@@ -152,7 +152,7 @@ class Proposer:
         """Return K of the sequence's round."""
         return _round_of(sequence).num_draft_tokens
 
-    def go_without(self, sequence: Sequence) -> None:
+    def skip_drafting(self, sequence: Sequence) -> None:
         """Let the target take a sequence that waits for the draft. The round has no proposal."""
         current = _round_of(sequence)
         current.proposal, current.reason = NO_OFFER, DraftLengthReason.QUEUE

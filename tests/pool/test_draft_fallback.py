@@ -40,7 +40,7 @@ class World:
         )
         self.replicas: Any = SimpleNamespace(of_role=lambda role: drafts)
 
-    def go_without(self, sequence: Any) -> None:
+    def skip_drafting(self, sequence: Any) -> None:
         self.without.append(sequence.name)
 
     def fill(self) -> bool:
