@@ -1,4 +1,4 @@
-"""A setting is one field of a record: its type, range and choices are checked by its declaration."""
+"""A setting is a field of a record. Its type, range and choices are checked by its declaration."""
 
 from __future__ import annotations
 
