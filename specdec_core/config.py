@@ -155,7 +155,9 @@ class SpeculationConfig:
 
     def __post_init__(self) -> None:
         if (self.k_policy is KPolicyName.SCHEDULE) != bool(self.k_schedule):
-            raise ValueError("k_policy=schedule and k_schedule need each other")
+            raise ValueError(
+                "k_policy=schedule and k_schedule require each other: set both or neither"
+            )
         for first, last, k in self.k_schedule:
             if not (1 <= first <= last and 0 <= k <= self.num_draft_tokens):
                 raise ValueError(

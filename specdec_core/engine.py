@@ -187,7 +187,9 @@ class Engine:
         if wrong is not None:
             raise InvalidRequestError(f"token id {wrong} is outside 0..{self.vocab_size - 1}")
         if request.resume_token_ids and not isinstance(self._algorithm, Exspec):
-            raise InvalidRequestError("resume_token_ids: only the algorithm exspec checks them")
+            raise InvalidRequestError(
+                "resume_token_ids requires the algorithm exspec, which checks them"
+            )
         if request.max_len > self.max_model_len:
             raise InvalidRequestError(
                 f"{len(request.prompt_token_ids)} prompt tokens and max_tokens="

@@ -176,7 +176,7 @@ class Occupancy:
     """Prompt tokens that the replica was given to cache. Those of a preempted sequence count
     again."""
     num_prefix_hits: int = 0
-    """Those of them that other sequences had left."""
+    """Prompt tokens found in the prefix cache."""
     recording_s: float = _metric(
         "recording_seconds", "counter", "Time spent on recording passes of new shapes.", "s"
     )

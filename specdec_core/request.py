@@ -98,8 +98,7 @@ class Request:
             )
         if len(self.cache_salt) > MAX_SALT_LEN:
             raise InvalidRequestError(
-                f"cache_salt has {len(self.cache_salt)} characters, "
-                f"at most {MAX_SALT_LEN} are kept",
+                f"cache_salt has {len(self.cache_salt)} characters, the limit is {MAX_SALT_LEN}",
                 param="cache_salt",
                 code="string_above_max_length",
             )
@@ -111,7 +110,7 @@ class Request:
         ids, most = self.resume_token_ids, self.params.max_tokens
         if len(ids) > most:
             raise InvalidRequestError(
-                f"resume brings {len(ids)} token ids, max_tokens is {most}",
+                f"resume has {len(ids)} token ids, max_tokens is {most}",
                 param="resume.token_ids",
             )
         if not self.stop_ids.isdisjoint(ids[:-1]):
@@ -171,7 +170,7 @@ def cut_at_stop(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestStats:
-    """What speculation did for one request."""
+    """Speculation statistics of one request."""
 
     num_rounds: int = 0
     """Target passes that committed tokens."""

@@ -240,8 +240,8 @@ class SamplingParams:
             )
         if self.grammar is not None and (self.ignore_eos or self.min_tokens):
             raise InvalidRequestError(
-                "structured output ends where its grammar does: "
-                "leave ignore_eos and min_tokens out",
+                "structured output ends where its grammar ends: leave out ignore_eos and "
+                "min_tokens",
                 param="ignore_eos" if self.ignore_eos else "min_tokens",
             )
 

@@ -1,10 +1,10 @@
 """EXSPEC: a sliding window of sequences, grouped by length, over the in-place cache.
 
-The paper's Algorithm 2 (arXiv 2510.22876, section 4) keeps a pool of sequences and picks B of equal
-length from a window of W > B. It verifies them together and returns each to the pool. A finished
-one leaves immediately, and the window refills. The paper's fallback, unpad-append-repad, does not
-exist here. Every sequence owns a slot whose KV starts at position 0, so rows of any lengths share a
-pass and nothing is ever realigned.
+This is the paper's Algorithm 2 (arXiv 2510.22876, section 4). It keeps a pool of sequences and
+picks B of equal length from a window of W > B. It verifies them together and returns each to the
+pool. A finished sequence leaves immediately, and the window refills. The paper's fallback,
+unpad-append-repad, does not exist here. Every sequence owns a slot whose KV starts at position 0,
+so rows of any lengths share a pass and nothing is ever realigned.
 
 The scheduler is the one that the service runs (specdec_core.scheduler). Here direct calls carry out
 its commands, with draft and target in this process.

@@ -1,9 +1,9 @@
 """Finds, at load and by measuring, the shapes in which attention gives a query the same bits.
 
-Three things must not change the bits: the queries that share its row, the rows that share the call,
-and the rounding of the keys for a longer row. Kernels read keys in blocks. At some lengths they sum
-an incomplete last block in another order, so those lengths are not used. Shape legend as in
-attention/sdpa.py; N positions of the probe.
+A query's bits must not depend on the other queries of its row or on the other rows of the call. A
+longer row, which rounds up the number of keys, must not change them either. Kernels read keys in
+blocks. At some lengths they sum an incomplete last block in another order, so those lengths are not
+used. Shape legend as in attention/sdpa.py; N positions of the probe.
 """
 
 from __future__ import annotations
@@ -99,8 +99,9 @@ def find_attention_shape(kv: KVShape, num_heads: int, max_model_len: int) -> Att
     shape = AttentionShape(queries=queries, key_lens=(*key_lens, _KEY_PERIOD))
     if not all(_is_independent(probe, shape, length) for probe in probes):
         raise NotExactError(
-            f"attention ({num_heads} heads of {kv.head_dim}, {kv.dtype}, {kv.device}) changes bits "
-            f"with the keys or rows of its companions, even at lengths of {_KEY_PERIOD}s"
+            f"attention ({num_heads} heads of {kv.head_dim}, {kv.dtype}, {kv.device}) "
+            "changes bits with the keys or rows of other sequences, even if lengths are "
+            f"multiples of {_KEY_PERIOD}"
         )
     return shape
 

@@ -114,7 +114,7 @@ def _searched(linear: Linear) -> SizeSet:
         return find_row_range(linear)
     except torch.OutOfMemoryError as error:
         raise NotExactError(
-            f"no memory is left to search the classes of a linear {_shape_name(linear)}: {error}"
+            f"not enough memory to find the size classes of linear {_shape_name(linear)}: {error}"
         ) from error
 
 
@@ -145,7 +145,10 @@ def find_row_range(linear: Linear) -> SizeSet:
         return SizeSet((cheapest_run(agree, _TYPICAL_ROWS, _CALL_COST),))
     classes = _classes_of(results, min_rows)
     if not classes:
-        raise NotExactError(f"no call of a linear {_shape_name(linear)} keeps its rows apart")
+        raise NotExactError(
+            f"in linear {_shape_name(linear)}, a row's bits depend on the other rows at every "
+            "number of rows"
+        )
     return fastest_class(classes, _TYPICAL_ROWS_GPU, _CALL_COST_GPU)
 
 

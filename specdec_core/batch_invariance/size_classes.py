@@ -1,8 +1,8 @@
 """Size classes: the sizes of a pass whose results have equal bits.
 
-A row's bits depend on three sizes only (algorithm.md section 4): the rows of a linear, the query
-rows and the key length of attention. Kernels change their summation order at some sizes, so sizes
-fall into classes of equal bits. Exact numerics calls every kernel with sizes of one class.
+Only three sizes change a row's bits (algorithm.md section 4). They are the rows of a linear, and
+the query rows and key length of attention. Kernels change their summation order at some sizes, so
+sizes fall into classes of equal bits. Exact numerics calls every kernel with sizes of one class.
 """
 
 from __future__ import annotations

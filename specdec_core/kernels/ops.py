@@ -184,8 +184,8 @@ def load_kernels() -> NativeKernels | None:
         return build_kernels()
     except (OSError, subprocess.SubprocessError) as error:
         _logger.warning(
-            "no CPU kernels, PyTorch does their work, slower: %s. They need a C compiler: cc, or "
-            "what CC names",
+            "CPU kernels are unavailable; using slower PyTorch operations: %s. The "
+            "kernels need a C compiler. Install cc, or set CC to your compiler",
             reason_of(error),
         )
     return None
@@ -195,7 +195,9 @@ def build_kernels(flags: Sequence[str] = FLAGS) -> NativeKernels:
     """Build the kernels, unless this machine has a build. Raises OSError or SubprocessError."""
     library, identity = build_library(_SOURCE, flags)
     if library.specdec_prepare() != 0:
-        _logger.warning("the system refuses AMX to this process: the kernels do without, slower")
+        _logger.warning(
+            "the operating system denied AMX to this process; using slower kernels without AMX"
+        )
         library, identity = build_library(_SOURCE, (*flags, "-mno-amx-bf16"))
     return NativeKernels(library, identity)
 

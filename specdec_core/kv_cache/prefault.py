@@ -77,7 +77,10 @@ def load_touch() -> Touch | None:
     try:
         library, _ = build_library(_SOURCE)
     except (OSError, subprocess.SubprocessError) as error:
-        _logger.info("memory is not backed ahead of its use: %s", reason_of(error))
+        _logger.info(
+            "cannot prefault the memory of the KV cache, so passes take the page faults: %s",
+            reason_of(error),
+        )
         return None
     touch = library.specdec_touch
     touch.argtypes = [ctypes.c_void_p, *3 * [ctypes.c_int64]]

@@ -42,7 +42,7 @@ def device_ops_for(model: Any) -> LayerOps | None:
     if device.type != "cuda" or model.config.hidden_act != "silu":
         return None
     if importlib.util.find_spec("triton") is None:
-        _logger.info("no kernels between the linears: Triton is not there")
+        _logger.info("fused kernels between the linears are unavailable: Triton is not installed")
         return None
     try:
         from specdec_core.layers.elementwise_triton import TritonOps
@@ -55,8 +55,8 @@ def device_ops_for(model: Any) -> LayerOps | None:
     except Exception as error:  # of any library or compiler: there is another way
         reason = str(error)
     _logger.warning(
-        "no kernels between the linears, PyTorch's operations take their place and a pass takes "
-        "about half as long again: %s",
+        "fused kernels between the linears are unavailable; using PyTorch operations, so "
+        "a pass takes about 1.5 times as long: %s",
         reason,
     )
     return None

@@ -65,10 +65,12 @@ def _read_ids(folder: Path, name: str, vocab_size: int) -> list[int]:
         ids = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise ModelNotSupportedError(
-            f"{CONFIG_FIELD}: no list of ids in {file}: {error}"
+            f"{CONFIG_FIELD}: cannot read a list of token IDs from {file}: {error}"
         ) from error
     if not isinstance(ids, list) or not all(isinstance(i, int) for i in ids) or not ids:
-        raise ModelNotSupportedError(f"{file} is no list of ids")
+        raise ModelNotSupportedError(f"{file} is not a list of token IDs")
     if ids != sorted(set(ids)) or ids[0] < 0 or ids[-1] >= vocab_size:
-        raise ModelNotSupportedError(f"{file}: ids must ascend within 0..{vocab_size - 1}")
+        raise ModelNotSupportedError(
+            f"{file}: token IDs must be in 0..{vocab_size - 1}, in ascending order"
+        )
     return ids

@@ -32,12 +32,12 @@ def leave_exact_where_dear(model: ModelRunner) -> None:
     costs = cost_of_exact(model)
     text = ", ".join(f"{cost:+.0%} of the time of {rows} rows" for rows, cost in costs.items())
     if max(costs.values(), default=0.0) <= MAX_COST:
-        _logger.info("exact numerics are taken; they cost %s", text or "what nobody measured")
+        _logger.info("using exact numerics, which cost %s", text or "an unknown time")
         return
     make_fast(model)
     _logger.warning(
-        "exact numerics would cost more than the %.0f %% that auto allows (%s); going on with fast "
-        "numerics. --numerics exact takes exact ones whatever they cost",
+        "exact numerics cost more than the %.0f %% that --numerics auto allows (%s); "
+        "using fast numerics. Set --numerics exact to use exact numerics at any cost",
         100 * MAX_COST,
         text,
     )

@@ -259,7 +259,7 @@ def _numerics_of_linears(weights: nn.Module, numerics: Numerics) -> Numerics:
 def _go_on_fast(numerics: Numerics, error: NotExactError) -> Numerics:
     if numerics is Numerics.EXACT:
         raise error
-    _logger.warning("%s; going on with fast numerics", error)
+    _logger.warning("%s; using fast numerics", error)
     return Numerics.FAST
 
 

@@ -94,9 +94,10 @@ def plan_kv_blocks(memory: DeviceMemory, needs: KVNeeds, utilization: float) -> 
     num_blocks = budget * needs.num_layers // (per_block * needs.num_layers + copied)
     if num_blocks < 1:
         raise InvalidRequestError(
-            f"no memory is left for a KV cache: {memory.free / 2**30:.1f} of "
-            f"{memory.total / 2**30:.1f} GiB are free behind the weights, of which this process "
-            f"has {memory.own / 2**30:.1f}; {_way_out(memory, utilization)}"
+            "no memory is left for a KV cache. With the weights loaded, "
+            f"{memory.free / 2**30:.1f} of {memory.total / 2**30:.1f} GiB are free, "
+            f"and this process has {memory.own / 2**30:.1f} GiB; "
+            f"{_way_out(memory, utilization)}"
         )
     return num_blocks
 
@@ -105,12 +106,12 @@ def _way_out(memory: DeviceMemory, utilization: float) -> str:
     others = memory.total - memory.free - memory.own
     if memory.free < round(memory.total * utilization) - memory.own:
         return (
-            f"others have {others / 2**30:.1f}: lower the gpu_memory_utilization of those, or give "
-            "this process a GPU of its own"
+            f"other processes have {others / 2**30:.1f} GiB. Lower their "
+            "gpu_memory_utilization, or give this process its own GPU"
         )
     return (
-        f"raise gpu_memory_utilization={utilization:.2g}, which is this process's own share, take "
-        "a smaller model or one more GPU"
+        f"raise gpu_memory_utilization={utilization:.2g}, which is this process's own "
+        "share, use a smaller model or add a GPU"
     )
 
 
@@ -166,4 +167,4 @@ def _figure(path: Path, name: str) -> int:
         words = line.split()
         if words and words[0] == name:
             return int(words[1])
-    raise ValueError(f"{path} says nothing of {name}")
+    raise ValueError(f"{path} has no line {name}")

@@ -73,7 +73,7 @@ def known_or_timed(
     try:
         path = (folder or cache_folder("step_times")) / f"{_key(role, identity)}.json"
     except OSError as error:
-        _logger.info("the times of passes cannot be kept: %s", error)
+        _logger.info("cannot store the measured pass times: %s", error)
         return time_steps(model, role)
     known = _read(path)
     if known is not None and not _are_quicker_now(model, role, known):
@@ -82,7 +82,9 @@ def known_or_timed(
     if are_plausible(found):
         _write(path, found)
         return found
-    _logger.warning("passes were timed beside other work: the next start does it again")
+    _logger.warning(
+        "other work disturbed the measured pass times; the next start measures them again"
+    )
     return known or found
 
 
@@ -212,7 +214,7 @@ def _read(path: Path) -> tuple[StepTime, ...] | None:
 def _step_time(num_sequences: Any, num_rows: Any, seconds: Any, num_cached: Any) -> StepTime:
     found = StepTime(int(num_sequences), int(num_rows), float(seconds), int(num_cached))
     if not (1 <= found.num_sequences <= found.num_rows and 0.0 < found.seconds < float("inf")):
-        raise ValueError(f"no pass takes that: {found}")
+        raise ValueError(f"not a possible pass time: {found}")
     return found
 
 
@@ -223,4 +225,4 @@ def _write(path: Path, times: tuple[StepTime, ...]) -> None:
             json.dump(times, file)
         os.replace(file.name, path)
     except OSError as error:
-        _logger.info("the times of passes cannot be kept: %s", error)
+        _logger.info("cannot store the measured pass times: %s", error)

@@ -44,8 +44,9 @@ def check_rows(model: ModelRunner) -> None:
         num_wrong = int((alone != in_company).any(dim=-1).sum())
         operation = _first_dependent(model, sequences)
         raise NotExactError(
-            f"exact numerics cannot be kept here: {num_wrong} of {len(alone)} logit rows change "
-            f"with their company; first operation that differs: {operation}"
+            f"exact numerics are not possible here: {num_wrong} of {len(alone)} logit "
+            "rows change with the rest of their batch; first operation that differs: "
+            f"{operation}"
         )
 
 

@@ -41,7 +41,7 @@ def _proof_of(model: ModelRunner, digest: str) -> Path | None:
     try:
         return cache_folder("proofs") / name
     except OSError as error:
-        _logger.info("the self-check's result cannot be kept: %s", error)
+        _logger.info("cannot store the self-check's result: %s", error)
         return None
 
 
@@ -49,7 +49,7 @@ def _keep(proof: Path) -> None:
     try:
         proof.touch()
     except OSError as error:
-        _logger.info("the self-check's result cannot be kept: %s", error)
+        _logger.info("cannot store the self-check's result: %s", error)
 
 
 @cache

@@ -112,7 +112,10 @@ def load_choice_kernels() -> ChoiceKernels | None:
     try:
         return build_choice_kernels()
     except (OSError, subprocess.SubprocessError) as error:
-        _logger.warning("no kernels for the choice, PyTorch makes it: %s", reason_of(error))
+        _logger.warning(
+            "CPU sampling kernels are unavailable; using slower PyTorch operations: %s",
+            reason_of(error),
+        )
     return None
 
 

@@ -1,8 +1,8 @@
-"""Log-probabilities of chosen tokens: log_softmax of the raw logits in float32, before any
-processor.
+"""Log-probabilities of chosen tokens.
 
-log_softmax gives a row the same bits in any batch; a `sum` over the vocabulary would not. So the
-reported values depend neither on the batch nor on the number of tokens that a round commits.
+They are the log_softmax of the raw logits in float32, before any processor. This function gives a
+row the same bits in any batch; a `sum` over the vocabulary would not. So the reported values depend
+neither on the batch nor on the number of tokens that a round commits.
 
 Shape legend: N rows, A rows that ask, P rows of a prompt, V vocabulary, T maximum IDs that a row
 reports.

@@ -32,8 +32,9 @@ def check_compatible(info: ReplicaInfo, others: Iterable[ReplicaInfo]) -> None:
         if are_targets and not _may_share_a_cell(info, other):
             raise InvalidRequestError(
                 f"target {info.replica_id} has the fingerprint {info.fingerprint!r}, "
-                f"{other.replica_id} has {other.fingerprint!r}: with exact numerics the "
-                "targets of a cell must be equal; it is let in when the others have left"
+                f"{other.replica_id} has {other.fingerprint!r}. With exact numerics, all "
+                "targets of a cell must have the same fingerprint. It can join after the "
+                "others have left"
             )
 
 
@@ -43,7 +44,7 @@ def check_rollback(info: ReplicaInfo, config: SpeculationConfig) -> None:
     drafts = config.method is not SpecMethod.NONE
     if drafts and limit is not None and config.num_draft_tokens > limit:
         raise InvalidRequestError(
-            f"replica {info.replica_id} can take back {limit} cached tokens, "
+            f"replica {info.replica_id} can roll back {limit} cached tokens, "
             f"num_draft_tokens is {config.num_draft_tokens}; lower num_draft_tokens"
         )
 

@@ -109,8 +109,8 @@ def _trainer(job: DraftJob, text: Text, draft: TrainableDraft) -> Trainer:
     turns = [turn for turn in text.turns if turn.index not in held_places]
     if not held_out or not documents:
         raise InvalidRequestError(
-            f"{len(text.documents)} documents are left, {job.training.num_held_out} are held out: "
-            "ask for more documents"
+            f"{len(text.documents)} documents are too few to hold out "
+            f"{job.training.num_held_out} of them: ask for more documents"
         )
     return Trainer(draft, documents + turns, held_out, job.training, job.work / _CHECKPOINT)
 

@@ -97,9 +97,9 @@ def _read_compact(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             header = dict(content.metadata() or {})
         own = load_file(file)
     except (OSError, SafetensorError) as error:
-        raise ModelNotSupportedError(f"{file} is no compact draft: {error}") from error
+        raise ModelNotSupportedError(f"{file} is not a compact draft: {error}") from error
     if _FROM_TARGET not in header:
-        raise ModelNotSupportedError(f"{file} is no compact draft: it names no target weights")
+        raise ModelNotSupportedError(f"{file} is not a compact draft: it names no target weights")
     return own, header
 
 

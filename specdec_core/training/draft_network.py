@@ -77,7 +77,9 @@ def build_draft(target: TargetFiles, shape: DraftShape, seed: int) -> LlamaForCa
     is_wide = shape.is_wide(target.config)
     start = shape.initialisation(target.config)
     if start is Initialisation.LAYERS and not is_wide:
-        raise InvalidRequestError("only a draft of the target's hidden size begins with its layers")
+        raise InvalidRequestError(
+            "only a draft of the target's hidden size can start from its layers"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = LlamaForCausalLM(_config(target.config, shape))
@@ -163,8 +165,8 @@ def _check_layer(target: TargetFiles, prefix: str, names: set[str]) -> None:
     difference = sorted(target.names_under(prefix) ^ names)
     if difference:
         raise ModelNotSupportedError(
-            f"layers of a {target.config.model_type} are not Llama's ({difference[0]}): "
-            "initialise from embeddings"
+            f"layers of a {target.config.model_type} model differ from Llama's "
+            f"({difference[0]}): initialise from embeddings"
         )
 
 
@@ -172,7 +174,9 @@ def spread_evenly(num_layers: int, count: int) -> tuple[int, ...]:
     """Return `count` of `num_layers` layers: the first and, if `count` is above 1, the last
     included."""
     if count > num_layers:
-        raise InvalidRequestError(f"the target has only {num_layers} layers to begin with")
+        raise InvalidRequestError(
+            f"the target has only {num_layers} layers, the draft needs {count} of them"
+        )
     return tuple(round(i * (num_layers - 1) / max(count - 1, 1)) for i in range(count))
 
 

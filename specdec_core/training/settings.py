@@ -24,8 +24,8 @@ def claim_folder(folder: Path, settings: dict[str, Any]) -> None:
     for name in sorted(found.keys() | wanted.keys()):
         if found.get(name) != wanted.get(name):
             raise InvalidRequestError(
-                f"{folder} was begun with {name}={found.get(name)!r}, not {wanted.get(name)!r}: "
-                "repeat that setting or name another folder"
+                f"{folder} was started with {name}={found.get(name)!r}, not "
+                f"{wanted.get(name)!r}: repeat that setting or choose another folder"
             )
 
 

@@ -44,8 +44,8 @@ class TargetFiles:
         weight."""
         if name not in self.files:
             raise ModelNotSupportedError(
-                f"{self.folder} has no weight {name}: a draft cannot be made from a "
-                f"{self.config.model_type} model with other names"
+                f"{self.folder} has no weight {name}: a draft needs a "
+                f"{self.config.model_type} target with the usual weight names"
             )
         with safe_open(self.files[name], framework="pt") as file:
             weight: Tensor = file.get_tensor(name)

@@ -62,7 +62,7 @@ class TrainConfig:
                 raise InvalidRequestError(f"{name} must be positive, got {getattr(self, name)}")
         if not 0.0 <= self.warmup_fraction < 1.0:
             raise InvalidRequestError(
-                f"warmup_fraction must be in 0..1 (without 1), got {self.warmup_fraction}"
+                f"warmup_fraction must be at least 0 and below 1, got {self.warmup_fraction}"
             )
 
 

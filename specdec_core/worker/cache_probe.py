@@ -68,5 +68,5 @@ def _check(name: str, use: str, is_unused_L: Tensor) -> None:
     num_unused, num_layers = sum(is_unused_L.tolist()), len(is_unused_L)
     if num_unused:
         raise ModelNotSupportedError(
-            f"{name}: {num_layers - num_unused} of {num_layers} layers {use} the cache"
+            f"{name}: only {num_layers - num_unused} of {num_layers} layers {use} the cache"
         )

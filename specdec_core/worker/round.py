@@ -1,9 +1,9 @@
 """The two halves of a speculative round, shared by every algorithm on the in-place cache.
 
-Invariant (the cached-prefix rule, algorithm.md section 4): before a round, each model caches a
-prefix of at most N - 1 of a sequence's N committed tokens. The model's next round feeds all tokens
-after the prefix. So prefill, an ordinary round, a rejection, a full acceptance and recovery on
-another replica are one code path: catch up, score, roll back.
+The cached-prefix rule (algorithm.md section 4) is an invariant. Before a round, each model caches a
+prefix of a sequence's N committed tokens, at most N - 1 of them. The model's next round feeds all
+tokens after the prefix. So prefill, an ordinary round, a rejection, a full acceptance and recovery
+on another replica are one code path: catch up, score, roll back.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ def test_a_schedule_by_batch_size_is_written_as_in_vllm() -> None:
     speculation = ServiceConfig.of(speculative_config=spec).scheduler_config().speculation
     assert speculation.k_policy is KPolicyName.SCHEDULE
     assert speculation.k_schedule == ((1, 4, 4), (5, 32, 1))
-    with pytest.raises(ValueError, match="need each other"):
+    with pytest.raises(ValueError, match="require each other"):
         ServiceConfig.of(spec_policy="schedule")
     assert ServiceConfig.of(spec_policy="goodput").scheduler_config().speculation.k_schedule == ()
 

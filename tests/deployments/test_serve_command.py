@@ -215,14 +215,14 @@ def test_an_open_server_without_a_key_is_warned_of(
 TRACEBACK = """Traceback (most recent call last):
   File "specdec_core/loading/loader.py", line 165, in settle_numerics
     make_exact(model)
-specdec_core.batch_invariance.size_classes.NotExactError: exact numerics cannot be kept here: 3 of
-60 logit rows change with their company; first operation that differs: lm_head"""
+specdec_core.batch_invariance.size_classes.NotExactError: exact numerics are not possible here: 3 of
+60 logit rows change with the rest of their batch; first operation that differs: lm_head"""
 
 
 def test_of_a_refused_start_only_the_reason_is_shown() -> None:
     reason = refusal_in(TRACEBACK)
     assert reason is not None
-    assert reason.startswith("exact numerics cannot be kept here")
+    assert reason.startswith("exact numerics are not possible here")
     assert reason.endswith("differs: lm_head")
 
 

@@ -149,5 +149,5 @@ def test_the_other_algorithms_say_that_they_check_nothing(
 ) -> None:
     asked = replace(request(text, KINDS["greedy"]), resume_token_ids=(1,))
     for algorithm in set(AlgorithmName) - {AlgorithmName.EXSPEC}:
-        with pytest.raises(InvalidRequestError, match="only the algorithm exspec"):
+        with pytest.raises(InvalidRequestError, match="requires the algorithm exspec"):
             engine(target, text, algorithm).add_request(asked)

@@ -28,8 +28,10 @@ _HARD = re.compile(
     r"|by itself|dear|wary|lies in|stands in|tells of|at hand)\b",
     re.IGNORECASE,
 )
-_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"(])")
+_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9`\"(])")
 _CODE = re.compile(r"`[^`]*`")
+_LEGEND = re.compile(r"Shape legend: [^.]*\.")
+"""Lists of shape letters, which are no sentences."""
 _WORD = re.compile(r"[A-Za-z0-9'%-]+")
 _MESSAGES = ("debug", "info", "warning", "error", "exception")
 _HELP = ("help", "description", "doc", "text")
@@ -52,7 +54,7 @@ class Found(NamedTuple):
 def findings(source: str) -> Iterator[Found]:
     """Yield what is hard to read in the texts of a module."""
     for line, text, may_be_fragment in _texts(source):
-        plain = " ".join(_CODE.sub("X", text).split())
+        plain = _LEGEND.sub("", " ".join(_CODE.sub("X", text).split()))
         if not may_be_fragment and _FRAGMENT.match(plain):
             yield Found(Rule.FRAGMENT, line, plain)
         if _HARD.search(plain):

@@ -6,7 +6,7 @@ from collections import Counter
 
 from tests.house.prose import PRODUCT, Rule, findings, of_folders
 
-MOST = {Rule.FRAGMENT: 4, Rule.HARD_WORD: 4, Rule.LONG_SENTENCE: 22}
+MOST = {Rule.FRAGMENT: 2, Rule.HARD_WORD: 2, Rule.LONG_SENTENCE: 4}
 """Texts that are left. Lower a number when there are fewer; never raise one."""
 
 

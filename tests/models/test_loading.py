@@ -278,6 +278,6 @@ def test_a_search_without_memory_leaves_the_model_fast(
     folder = save_model(tmp_path / "model")
     config = LoadConfig(device="cpu", kv_cache_tokens=1024, numerics=Numerics.AUTO)
     assert load_model(folder, config).model.numerics is Numerics.FAST
-    assert "no memory is left to search" in caplog.text
-    with pytest.raises(NotExactError, match="no memory is left to search"):
+    assert "not enough memory to find the size classes" in caplog.text
+    with pytest.raises(NotExactError, match="not enough memory to find the size classes"):
         load_model(folder, replace(config, numerics=Numerics.EXACT))

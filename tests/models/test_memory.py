@@ -115,14 +115,14 @@ def test_a_draft_on_the_same_gpu_has_as_many_blocks() -> None:
 
 def test_a_gpu_without_room_is_refused_with_the_figures() -> None:
     full = DeviceMemory(free=13 * GIB, total=140 * GIB, own=127 * GIB)
-    figures = r"13\.0 of 140\.0 GiB .* has 127\.0; .*_utilization=0\.9"
+    figures = r"13\.0 of 140\.0 GiB .* has 127\.0 GiB; .*_utilization=0\.9"
     with pytest.raises(InvalidRequestError, match=figures):
         plan_kv_blocks(full, PLAIN, 0.9)
 
 
 def test_a_gpu_that_others_have_filled_is_refused_with_what_they_have() -> None:
     crowded = DeviceMemory(free=0, total=140 * GIB, own=16 * GIB)
-    with pytest.raises(InvalidRequestError, match=r"others have 124\.0: lower"):
+    with pytest.raises(InvalidRequestError, match=r"other processes have 124\.0 GiB\. Lower"):
         plan_kv_blocks(crowded, PLAIN, 0.9)
 
 

@@ -50,7 +50,7 @@ def test_an_unequal_target_is_kept_out_while_the_others_are_there(newcomer: Repl
 def test_an_exact_target_does_not_join_a_fast_one() -> None:
     cell = Cell(config())
     cell.join(fast("t1"))
-    with pytest.raises(InvalidRequestError, match="targets of a cell must be equal"):
+    with pytest.raises(InvalidRequestError, match="must have the same fingerprint"):
         cell.join(exact("t2"))
 
 

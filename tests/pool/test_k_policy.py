@@ -43,8 +43,8 @@ def test_a_schedule_goes_by_the_live_sequences() -> None:
 @pytest.mark.parametrize(
     ("policy", "schedule", "message"),
     [
-        (KPolicyName.SCHEDULE, (), "need each other"),
-        (KPolicyName.FIXED, ((1, 2, 1),), "need each other"),
+        (KPolicyName.SCHEDULE, (), "require each other"),
+        (KPolicyName.FIXED, ((1, 2, 1),), "require each other"),
         (KPolicyName.SCHEDULE, ((2, 1, 1),), r"got \(2, 1, 1\)"),
         (KPolicyName.SCHEDULE, ((1, 2, 9),), r"0\.\.4 are needed"),
     ],

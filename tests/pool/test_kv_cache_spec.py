@@ -144,6 +144,6 @@ def test_a_window_takes_a_sequence_that_its_blocks_could_not_hold_in_full() -> N
 
 def test_a_replica_that_cannot_take_back_a_rejected_proposal_is_kept_out() -> None:
     cell = Cell(config(SpecMethod.NGRAM, num_draft_tokens=K + 1))
-    with pytest.raises(InvalidRequestError, match=r"take back 4 .* num_draft_tokens is 5"):
+    with pytest.raises(InvalidRequestError, match=r"roll back 4 .* num_draft_tokens is 5"):
         join(cell, Role.TARGET, 100, agreement=0)
     join(Cell(config(SpecMethod.NONE, num_draft_tokens=K + 1)), Role.TARGET, 100, agreement=0)

@@ -104,12 +104,12 @@ def test_a_reduced_draft_changes_no_token(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "no list of ids"),
-        ('{"a": 1}', "is no list"),
-        ("[]", "is no list"),
-        ("[3, 2]", "must ascend"),
-        ("[2, 2]", "must ascend"),
-        ("[-1, 2]", "must ascend"),
+        ("", "cannot read a list"),
+        ('{"a": 1}', "is not a list"),
+        ("[]", "is not a list"),
+        ("[3, 2]", "in ascending order"),
+        ("[2, 2]", "in ascending order"),
+        ("[-1, 2]", "in ascending order"),
         ("[1, 258]", "0..257"),
     ],
 )
@@ -165,5 +165,5 @@ def test_a_compact_draft_of_another_target_is_refused(
 def test_a_complete_folder_is_no_compact_one(
     draft: Path, target: TargetFiles, tmp_path: Path
 ) -> None:
-    with pytest.raises(ModelNotSupportedError, match="no compact draft"):
+    with pytest.raises(ModelNotSupportedError, match="not a compact draft"):
         materialise(draft, target, tmp_path / "full")

@@ -61,17 +61,17 @@ def first_right(
         try:
             attention = make()
             if attention is not None and is_right(attention, kv, num_heads, block_size):
-                _logger.info("attention reads the blocks of the cache in place: %s", name)
+                _logger.info("attention reads the KV cache's blocks in place: %s", name)
                 return attention
             reason = "it is not there" if attention is None else "its answers are wrong"
         except Exception as error:  # of any library or compiler: there is another way
             reason = str(error)
-        _logger.info("no attention over a block table by %s: %s", name, reason)
+        _logger.info("no paged attention by %s: %s", name, reason)
     _logger.warning(
-        "no attention reads the blocks of the cache in place here (%d heads of size %d, %s): each "
-        "pass copies the keys and values of its rows first and reads the copy, three times their "
-        "bytes. With long or many rows that is more than the weights; the log says why not "
-        "at level INFO",
+        "no attention backend reads the KV cache's blocks in place (%d heads of size %d, "
+        "%s). Each pass copies the keys and values of its rows first and reads the copy, "
+        "which moves three times their bytes. With long or many rows, that exceeds the "
+        "bytes of the weights. Log level INFO shows the reasons",
         num_heads,
         kv.head_dim,
         kv.dtype,

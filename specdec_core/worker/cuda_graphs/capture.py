@@ -25,7 +25,7 @@ def give_up() -> None:
     """Stop capturing, and log a warning the first time."""
     if not _have_failed.is_set():
         _have_failed.set()
-        _logger.warning("a CUDA graph could not be captured: this process captures no more")
+        _logger.warning("failed to capture a CUDA graph; this process captures no more graphs")
 
 
 def empty_cache() -> None:

@@ -144,9 +144,10 @@ class CudaGraphRunner:
             return self._recordings.get(shape, work, clear, kept)
         except RecordingEndedError as error:
             _logger.warning(
-                "passes cannot be recorded (%d failures in a row, the last: %s); going on without: "
-                "on a GPU they take the host's time for each operation. If memory ran out, lower "
-                "gpu_memory_utilization or kv_cache_tokens and start again",
+                "failed to record passes %d times in a row (last failure: %s); passes "
+                "now run without recordings. On a GPU they are slower, because the host "
+                "launches each operation. If memory ran out, lower "
+                "gpu_memory_utilization or kv_cache_tokens and restart",
                 MAX_FAILURES,
                 error,
             )

@@ -212,7 +212,7 @@ class GraphCache(Generic[Key]):
             self.clear()
             raise RecordingEndedError(reason)
         _logger.warning(
-            "a pass could not be recorded and runs unrecorded, failure %d of %d in a row: %s",
+            "failed to record a pass; it runs without a recording, failure %d of %d in a row: %s",
             self._num_failed,
             MAX_FAILURES,
             reason,
@@ -239,7 +239,7 @@ class GraphCache(Generic[Key]):
             return False
         if self._make_room(kept):
             return True
-        _logger.info("no room for a recording beside %d others", len(self))
+        _logger.info("no memory for another recording; keeping the %d that exist", len(self))
         self._num_to_refuse = _NUM_REFUSED
         return False
 
