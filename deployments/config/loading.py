@@ -106,6 +106,12 @@ class LoadOptions:
             gpu_memory_utilization=share,
         )
 
+    def draft_config(self) -> LoadConfig:
+        """Return the draft model's configuration. It is loaded in fast numerics: the target decides
+        on every proposal, so the draft needs no batch invariance."""
+        draft = replace(self, revision=self.draft_revision, numerics=Numerics.FAST)
+        return draft.load_config()
+
     def default_draft_tokens(self, algorithm: str, k_policy: KPolicyName) -> int:
         """Return the default maximum K of an algorithm on this device, for use without a flag."""
         from specdec_core.engine import AlgorithmName
@@ -125,14 +131,8 @@ class LoadOptions:
         )
 
     def load_models(self, target: str, draft: str | None) -> LoadedPair:
-        """Load both models. Names may be folders, hub IDs or demo models.
-
-        The draft is loaded in fast numerics. The target decides on every proposal, so the draft
-        needs no batch invariance.
-        """
+        """Load both models. Names may be folders, hub IDs or demo models."""
         from specdec_core.loading.loader import load_pair
 
-        load = self.load_config()
-        draft_load = replace(load, revision=self.draft_revision, numerics=Numerics.FAST)
         folder = None if draft is None else resolve_model(draft)
-        return load_pair(resolve_model(target), folder, load, draft_load)
+        return load_pair(resolve_model(target), folder, self.load_config(), self.draft_config())

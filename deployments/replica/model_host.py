@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -14,8 +14,7 @@ from deployments.runtime.memory import trim
 from deployments.text.grammar_workers import GrammarThreads
 from deployments.text.grammars import Compiler
 from deployments.text.tokenizer import load_text_model
-from specdec_core.config import Numerics
-from specdec_core.loading.loader import LoadConfig, LoadedModel, device_of, load_model, timed
+from specdec_core.loading.loader import LoadedModel, device_of, load_model, timed
 from specdec_core.loading.profiler import rows_of_a_group
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.model import replica_info
@@ -115,20 +114,11 @@ def _load(
     assert path is not None, "draft replicas exist only with a draft model"
     pool = config.scheduler_config()
     device = device_name(config, role)
-    return load_model(
-        resolve_model(path),
-        LoadConfig(
-            dtype=config.loading.dtype,
-            device=device,
-            revision=config.loading.revision if is_target else config.loading.draft_revision,
-            max_model_len=config.loading.max_model_len,
-            kv_cache_tokens=config.loading.kv_cache_tokens,
-            # The target decides on every proposal, so a draft need not pay for equal bits.
-            numerics=config.loading.numerics if is_target else Numerics.FAST,
-            enable_prefix_caching=config.loading.enable_prefix_caching,
-            enforce_eager=config.loading.enforce_eager,
-            gpu_memory_utilization=memory_share(config, role, device_of(device)),
-            on_stage=tell,
-            max_choices=pool.max_choices if is_target else pool.max_group_size,
-        ),
+    loading = replace(
+        config.loading,
+        device=device,
+        gpu_memory_utilization=memory_share(config, role, device_of(device)),
     )
+    load = loading.load_config() if is_target else loading.draft_config()
+    max_choices = pool.max_choices if is_target else pool.max_group_size
+    return load_model(resolve_model(path), replace(load, on_stage=tell, max_choices=max_choices))
