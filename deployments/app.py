@@ -167,7 +167,7 @@ def _replicas(
     coordinator: CoordinatorSpec,
 ) -> Application:
     is_target = kind is TargetReplica
-    nodes, scaling, gpus = config.nodes, config.scaling, config.gpus
+    nodes, scaling = config.nodes, config.scaling
     labels = nodes.target_labels(coordinator.cell) if is_target else nodes.draft_node_labels
     first = scaling.target_replicas if is_target else scaling.first_draft_replicas
     bounds = scaling.target_bounds if is_target else scaling.draft_bounds
@@ -179,7 +179,7 @@ def _replicas(
         **replica_options(config, first, bounds),
         ray_actor_options={
             "num_cpus": config.target_num_cpus if is_target else config.draft_num_cpus,
-            "num_gpus": (gpus.target_num_gpus if is_target else gpus.draft_num_gpus) or 0,
+            "num_gpus": (scaling.target_num_gpus if is_target else scaling.draft_num_gpus) or 0,
             "label_selector": labels,
             "runtime_env": {"env_vars": threading | STEADY_ALLOCATOR},
         },

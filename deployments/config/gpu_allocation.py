@@ -32,8 +32,8 @@ def with_gpus(config: ServiceConfig, num_gpus: float) -> ServiceConfig:
     if num_gpus == 0 or config.loading.device not in _ANY_GPU:
         return config
     asked = {
-        "target_num_gpus": config.gpus.target_num_gpus,
-        "draft_num_gpus": config.gpus.draft_num_gpus,
+        "target_num_gpus": config.scaling.target_num_gpus,
+        "draft_num_gpus": config.scaling.draft_num_gpus,
     }
     counts = _counts(config)
     open_ones = [name for name, asks in asked.items() if asks is None and counts[name]]
@@ -53,7 +53,7 @@ def with_gpus(config: ServiceConfig, num_gpus: float) -> ServiceConfig:
 def crowds(config: ServiceConfig) -> Iterator[Crowd]:
     """Every crowd that Ray may put on one GPU, with at least one replica."""
     counts = _counts(config)
-    target, draft = config.gpus.target_num_gpus or 0.0, config.gpus.draft_num_gpus or 0.0
+    target, draft = config.scaling.target_num_gpus or 0.0, config.scaling.draft_num_gpus or 0.0
     most_targets = _fitting(1.0, target, counts["target_num_gpus"])
     for targets in range(most_targets + 1):
         drafts = _fitting(1.0 - targets * target, draft, counts["draft_num_gpus"])

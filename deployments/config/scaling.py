@@ -53,7 +53,7 @@ def thresholds_section() -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingOptions:
-    """Numbers of replicas: of each cell, and ingresses of all cells."""
+    """Numbers of replicas: of each cell, and ingresses of all cells. GPUs of each replica."""
 
     PANEL: ClassVar[str] = "Scale"
 
@@ -91,6 +91,16 @@ class ScalingOptions:
         "Number of cells. Each has a coordinator and its own replicas. Default: 1.",
         bounds={"ge": 1},
     )
+
+    target_num_gpus: float | None = flag(
+        None,
+        "GPUs of one target replica, which may be a part of one. Default: the GPUs of the cluster.",
+        bounds={"ge": 0},
+    )
+    draft_num_gpus: float | None = flag(
+        None, "GPUs of one draft replica. Default: the GPUs of the cluster.", bounds={"ge": 0}
+    )
+    """GPUs of one replica. None: chosen by config/gpu_allocation.py, or a CPU if Ray has no GPU."""
 
     def __post_init__(self) -> None:
         for role in Role:

@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 from deployments.config.api_keys import KeyOptions, default_name
 from deployments.config.flags import assembled, declarations, flag, section, setting, values_of
 from deployments.config.foreign_names import refuse_unsupported, spread_speculative_config
-from deployments.config.hardware import GpuOptions
 from deployments.config.loading import LoadOptions, model_argument
 from deployments.config.nodes import NodeOptions
 from deployments.config.scaling import ScalingOptions, Thresholds, thresholds_section
@@ -128,7 +127,6 @@ class ServiceConfig:
     scheduler: SchedulerOptions = section(SchedulerOptions)
     scaling: ScalingOptions = section(ScalingOptions)
     thresholds: Thresholds = thresholds_section()
-    gpus: GpuOptions = section(GpuOptions)
     nodes: NodeOptions = section(NodeOptions)
     tls: TlsOptions = section(TlsOptions)
     telemetry: TelemetryOptions = section(TelemetryOptions)
@@ -269,7 +267,7 @@ class ServiceConfig:
     @property
     def has_gpu(self) -> bool:
         """Whether targets run on GPUs. Known once `with_gpus` has seen what there is."""
-        return bool(self.gpus.target_num_gpus)
+        return bool(self.scaling.target_num_gpus)
 
     @property
     def model_name(self) -> str:

@@ -22,7 +22,9 @@ def memory_share(config: ServiceConfig, role: Role, device: torch.device) -> flo
     """
     if config.loading.gpu_memory_utilization is not None:
         return config.loading.gpu_memory_utilization
-    if device.type != "cuda" or not (config.gpus.target_num_gpus or config.gpus.draft_num_gpus):
+    if device.type != "cuda" or not (
+        config.scaling.target_num_gpus or config.scaling.draft_num_gpus
+    ):
         return DEFAULT_GPU_MEMORY_UTILIZATION
     target = _needs_of(config.model, config.loading.revision, config, device)
     draft = (

@@ -61,7 +61,9 @@ def accelerator_name(device: torch.device) -> str:
 
 def device_name(config: ServiceConfig, role: Role) -> str:
     """Return the device of a replica. Without a GPU from Ray, it leaves visible GPUs to others."""
-    num_gpus = config.gpus.target_num_gpus if role is Role.TARGET else config.gpus.draft_num_gpus
+    num_gpus = (
+        config.scaling.target_num_gpus if role is Role.TARGET else config.scaling.draft_num_gpus
+    )
     return config.loading.device if num_gpus or config.loading.device != "auto" else "cpu"
 
 

@@ -27,7 +27,7 @@ GPU = torch.device("cuda:0")
 
 def asked(num_gpus: float, **settings: Any) -> tuple[float | None, float | None]:
     config = with_gpus(ServiceConfig.of(**PAIR | settings), num_gpus)
-    return config.gpus.target_num_gpus, config.gpus.draft_num_gpus
+    return config.scaling.target_num_gpus, config.scaling.draft_num_gpus
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,9 @@ def _needs(settings: ServiceConfig) -> Iterator[tuple[str, dict[str, str], float
     s = settings
     for cell in range(s.scaling.cells):
         labels = s.nodes.target_labels(cell)
-        yield f"targets of cell {cell}", labels, s.target_num_cpus, s.gpus.target_num_gpus or 0
+        yield f"targets of cell {cell}", labels, s.target_num_cpus, s.scaling.target_num_gpus or 0
     if s.num_draft_replicas:
-        yield "drafts", s.nodes.draft_node_labels, s.draft_num_cpus, s.gpus.draft_num_gpus or 0
+        yield "drafts", s.nodes.draft_node_labels, s.draft_num_cpus, s.scaling.draft_num_gpus or 0
     yield "ingresses", s.nodes.ingress_node_labels, s.ingress_num_cpus, 0
     yield "coordinators", s.nodes.coordinator_node_labels, 0, 0
 
