@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 
 from deployments.simulation.capacity import Plant
+from deployments.simulation.capacity_runs import job_of, plant_of
 from deployments.simulation.plants import layouts, measure_closed
 from specdec_core.config import KPolicyName
 from tests.simulation.test_capacity import options
@@ -39,9 +40,13 @@ def speed(layout: str, cell: Cell, k: int, policy: KPolicyName) -> float:
         event_us=14.0,
         recommend=True,
     )
-    plants: dict[str, Plant] = {one.name: one.plant for one in layouts(asked.plant(0), NUM_DEVICES)}
+    plants: dict[str, Plant] = {
+        one.name: one.plant for one in layouts(plant_of(asked, 0), NUM_DEVICES)
+    }
     plant = plants[f"{NUM_DEVICES} {layout}"]
-    found = measure_closed(plant, asked.job, CLIENTS, warm_up_s=seconds, seconds=seconds, seed=0)
+    found = measure_closed(
+        plant, job_of(asked), CLIENTS, warm_up_s=seconds, seconds=seconds, seed=0
+    )
     rate: float = found["tokens_per_second"]
     return rate
 
