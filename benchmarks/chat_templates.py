@@ -20,8 +20,13 @@ from typing import Any
 
 from deployments.text.answers.choosing import choose
 from deployments.text.chat_messages import TemplateInput, checked_messages
-from deployments.text.chat_rendering import forms, known_roles, render
-from deployments.text.chat_template import ChatTemplate, compile_template
+from deployments.text.chat_rendering import (
+    ChatTemplate,
+    compile_template,
+    forms,
+    known_roles,
+    render,
+)
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 
 SPECIAL_TOKENS = {

@@ -28,13 +28,12 @@ from rich.table import Table
 from benchmarks.harness.commands import write_json
 from benchmarks.prompts import chat_prompts
 from deployments.demo.models import resolve_model
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.config import Numerics
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.model import score
 from specdec_core.sampling import cpu as native_choice
 from specdec_core.sampling.sampler import choose
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SampleRow, SamplingParams, SamplingRules
 from specdec_core.worker import round as speculative_round
 from specdec_core.worker.model_runner import ModelRunner
 from specdec_core.worker.round import RoundInput, propose, score_and_verify

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.model import CachedModel, score
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SamplingParams, SamplingRules
 from specdec_core.worker.round import RoundInput, score_and_verify
 
 SEQUENCES = (1, 8, 16, 32)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import NamedTuple
 
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics
 from specdec_core.kv_cache.spec import KVCacheSpec
 from specdec_core.logprobs import TokenLogprobs
+from specdec_core.sampling_params import SamplingRules
 from specdec_core.step_times import StepTime
 
 _MASK64 = (1 << 64) - 1

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SamplingParams, SamplingRules
 
 MAX_PRIORITY = 2**31 - 1
 MAX_SALT_LEN = 256

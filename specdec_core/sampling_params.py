@@ -3,17 +3,22 @@
 HTTP, gRPC, the wire, the command line and docs/api.md read the declarations in SAMPLING_FIELDS. A
 new parameter needs a field here and a field of the same name in generation.proto. An entry of
 LOGIT_PROCESSORS samples by it (specdec_core/sampling/logit_processors.py).
+
+SamplingRules are sent once to every replica that a sequence visits. Nothing here needs torch, so
+that callers that set a seed need none.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import Field, dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import Field, dataclass, field, fields, replace
 from enum import Enum
+from functools import cached_property
 from typing import Any, NamedTuple, get_type_hints
 
 from specdec_core.errors import InvalidRequestError, check_range
-from specdec_core.grammar import GrammarSpec
+from specdec_core.grammar import Grammar, GrammarCompiler, GrammarSpec
 
 MAX_SEED = 2**63 - 1
 MAX_TOP_K = 2**31 - 1
@@ -277,3 +282,90 @@ _TYPES = get_type_hints(SamplingParams)
 SAMPLING_FIELDS = tuple(_declared(one, _TYPES[one.name]) for one in fields(SamplingParams))
 """Declarations of the fields of SamplingParams, in their order."""
 _LIMITED = [(one.name, one.proto_name, one.limits) for one in SAMPLING_FIELDS if one.limits]
+
+
+_LOGIT_DEFAULTS = {
+    one.name: one.default for one in SAMPLING_FIELDS if one.effect is not Effect.NONE
+}
+_HISTORY_FIELDS = {one.name for one in SAMPLING_FIELDS if one.effect is Effect.HISTORY}
+
+
+@dataclass(frozen=True)
+class SamplingRules:
+    """One request's rules. With the IDs before a position they determine the token there."""
+
+    params: SamplingParams
+    prompt_len: int
+    """Number of prompt IDs. All later IDs count as output, whichever attempt of the request emitted
+    them."""
+    stop_ids: frozenset[int] = frozenset()
+    """Every ID that ends the request. min_tokens bans these."""
+    cache_salt: str = ""
+    """Only sequences with an equal salt share cached blocks. No choice depends on it."""
+    grammar: Grammar | None = field(default=None, compare=False)
+    """Compiled grammar of the parameters. It is never sent."""
+
+    # Both are cached, because each row reads them several times.
+    @cached_property
+    def logit_fields(self) -> frozenset[str]:
+        """Names of the parameters that change logits, because they differ from their defaults."""
+        return frozenset(
+            name
+            for name, default in _LOGIT_DEFAULTS.items()
+            if getattr(self.params, name) != default
+        )
+
+    @cached_property
+    def needs_history(self) -> bool:
+        """True if a choice depends on the IDs before it."""
+        return not self.logit_fields.isdisjoint(_HISTORY_FIELDS)
+
+    @property
+    def failure(self) -> str | None:
+        """The reason why these rules allow no further token, or None."""
+        return None if self.grammar is None else self.grammar.failure
+
+    def compiled(self, compiler: GrammarCompiler | None) -> SamplingRules:
+        """Return the rules with a compiled grammar. Raises InvalidRequestError if there is no
+        compiler, or if it cannot read the grammar."""
+        if self.params.grammar is None:
+            return self
+        if compiler is None:
+            raise InvalidRequestError("structured output is not supported here")
+        return replace(self, grammar=compiler(self.params.grammar))
+
+
+class SampleRow(NamedTuple):
+    """Rules and position of the token that is sampled from a row of logits."""
+
+    rules: SamplingRules
+    position: int
+    """Absolute place of the token in its sequence, prompt included."""
+    history: Sequence[int] = ()
+    """IDs of the sequence from its start; those before `position` count. It may be longer, so that
+    the rows of a proposal share one. It may be empty for rules that need none."""
+
+
+_MASK64 = (1 << 64) - 1
+
+
+_GOLDEN64 = 0x9E3779B97F4A7C15
+
+
+def mix64(seed: int, counter: int) -> int:
+    """Return an unsigned 64-bit hash of two non-negative integers; splitmix64's finaliser,
+    twice."""
+    return _finalise64(_finalise64(seed + _GOLDEN64) + _GOLDEN64 * (counter + 1))
+
+
+def derive_seed(seed: int, choice: int) -> int:
+    """Return the seed of choice j of n; choice 0 keeps the request's own. Below 2^63, as every
+    seed."""
+    return seed if choice == 0 else mix64(seed, choice) >> 1
+
+
+def _finalise64(x: int) -> int:
+    x &= _MASK64
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK64
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _MASK64
+    return x ^ (x >> 31)

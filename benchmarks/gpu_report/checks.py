@@ -12,12 +12,11 @@ import torch
 from benchmarks.gpu_report.networks import Network, cached, config_of, random_network
 from benchmarks.gpu_report.results import Findings
 from benchmarks.gpu_report.settings import NetworkShape, Settings
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.kv_cache.paged import BLOCK_SIZE
 from specdec_core.layers.attention import select as attention_probe
 from specdec_core.loading.self_check import make_exact
 from specdec_core.model import score
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SamplingParams, SamplingRules
 from specdec_core.worker.model_runner import kv_shape
 from specdec_core.worker.round import RoundInput, propose
 

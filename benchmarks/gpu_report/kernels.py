@@ -17,9 +17,9 @@ from benchmarks.gpu_report.speed import GOAL_ACCEPTANCE, Script
 from benchmarks.gpu_report.timing import filled, roll_back
 from benchmarks.gpu_report.trace import Span, busy_us, gaps_us, shares, spans_of
 from specdec_core import SpecMethod
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.engine import Engine
 from specdec_core.model import score
+from specdec_core.sampling_params import SamplingRules
 from specdec_core.worker.model_runner import ModelRunner
 from specdec_core.worker.round import RoundInput, propose
 

@@ -20,10 +20,9 @@ from benchmarks.gpu_report.networks import (
 from benchmarks.gpu_report.results import Findings
 from benchmarks.gpu_report.settings import Settings, Sizes
 from benchmarks.gpu_report.timing import bytes_per_second, filled, median_s, roll_back
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.model import score
 from specdec_core.sampling.sampler import choose
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SampleRow, SamplingParams, SamplingRules
 from specdec_core.worker.model_runner import ModelRunner
 from specdec_core.worker.round import RoundInput, propose
 

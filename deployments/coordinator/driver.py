@@ -25,9 +25,7 @@ from deployments.coordinator.request_table import RequestTable
 from deployments.coordinator.streams import (
     IngressOutbox,
     PoolState,
-    WorkCommand,
     WorkOutbox,
-    addressee,
 )
 from deployments.errors import ClientLimitError, Failure, FailureKind
 from deployments.observability.metrics.request_times import IngressTimes
@@ -64,21 +62,16 @@ class WakeUp:
     async def wait(self, deadline: float | None) -> None:
         """Wait until the event is set, or until `deadline` on the clock at the latest."""
         if deadline is not None:
-            self._ring_by(deadline)
+            now = self._clock()
+            due_s = max(deadline, now + _MIN_SLEEP_S)
+            # An alarm that is due earlier is left as it is, although every round moves the deadline
+            # on. One unneeded decision costs less than a new alarm for every round.
+            if self._alarm is None or self._alarm_s > due_s:
+                if self._alarm is not None:
+                    self._alarm.cancel()
+                self._alarm_s = due_s
+                self._alarm = asyncio.get_running_loop().call_later(due_s - now, self._ring)
         await self._is_set.wait()
-
-    def _ring_by(self, deadline: float) -> None:
-        """Set the alarm to `deadline`. An alarm that is due earlier is left as it is, although
-        every round moves the deadline on. One unneeded decision costs less than a new alarm for
-        every round."""
-        now = self._clock()
-        due_s = max(deadline, now + _MIN_SLEEP_S)
-        if self._alarm is not None:
-            if self._alarm_s <= due_s:
-                return
-            self._alarm.cancel()
-        self._alarm_s = due_s
-        self._alarm = asyncio.get_running_loop().call_later(due_s - now, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
@@ -378,8 +371,15 @@ class SchedulerDriver:
         for command in self.scheduler.advance(self._clock()):
             if isinstance(command, Emit):
                 self._events.append(command.event)
-            else:
-                self._send(command)
+            elif isinstance(command, SendLease):
+                lease = command.lease
+                if replica := self.replicas.get(lease.replica_id):
+                    replica.times.decided(lease.lease_id, self._result_came_s)
+                    replica.outbox.put(command)
+            elif replica := self.replicas.get(command.replica_id):
+                if isinstance(command, SendReset):
+                    replica.fence()
+                replica.outbox.put(command)
         self._result_came_s = None
 
     def _deliver(self) -> None:
@@ -401,16 +401,6 @@ class SchedulerDriver:
         for event in events:
             if not self.requests.deliver(event, now):
                 self._replays.compare(event)
-
-    def _send(self, command: WorkCommand) -> None:
-        replica = self.replicas.get(addressee(command))
-        if replica is None:
-            return
-        if isinstance(command, SendLease):
-            replica.times.decided(command.lease.lease_id, self._result_came_s)
-        elif isinstance(command, SendReset):
-            replica.fence()
-        replica.outbox.put(command)
 
     def _send_state(self) -> None:
         self._sent_num_live = self.scheduler.num_live

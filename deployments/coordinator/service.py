@@ -1,9 +1,14 @@
-"""CoordinatorService over a SchedulerDriver: messages in, messages out, one writer per stream."""
+"""CoordinatorService over a SchedulerDriver: messages in, messages out, one writer per stream.
+
+Messages that no replica or ingress of this project sends are rejected here. The scheduler relies on
+it, and itself checks whether a result belongs to a lease, an epoch and a row.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import struct
 from collections.abc import AsyncIterator
 from functools import partial
@@ -12,16 +17,12 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from deployments.coordinator.answer_check import (
-    check_answer,
-    check_introduction,
-    checked_hold_s,
-)
 from deployments.coordinator.connections import ConnectedReplica
 from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.status import pool_status
 from deployments.coordinator.streams import Flush, IngressOutbox, PoolState, WorkCommand
 from deployments.wire.lease_codec import (
+    AnswerColumns,
     occupancy_from_pb,
     register_from_pb,
     result_from_pb,
@@ -34,13 +35,21 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.errors import InvalidRequestError, SpecdecError
-from specdec_core.messages import Role
+from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.scheduler import SendFree, SendLease, SendReset
-from specdec_core.speculation.expected_prices import row_prices
+from specdec_core.speculation.pass_prices import row_prices
 
 logger = logging.getLogger(__name__)
 
 REGISTER_TIMEOUT_S = 10.0
+
+
+_MAX_NAME_LEN = 1024
+
+
+_MAX_HOLD_S = 1.0
+
+
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 _UNREADABLE = (ValueError, LookupError, TypeError, struct.error, DecodeError, SpecdecError)
@@ -125,7 +134,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                     case "times":
                         self._driver.ingress_times.add(message.times)
                     case "pace":
-                        outbox.hold_s = checked_hold_s(message.pace)
+                        outbox.hold_s = _checked_hold_s(message.pace)
         except _UNREADABLE:
             logger.warning("an ingress sent what makes no sense: its stream ends", exc_info=True)
         finally:
@@ -151,7 +160,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             async with asyncio.timeout(self._register_timeout_s):
                 first = await anext(messages, pb.WorkUp())
             info = register_from_pb(first.register)
-            check_introduction(info)
+            _check_introduction(info)
             replica = self._driver.register(info)
             if info.role is Role.TARGET and (prices := row_prices(info.step_times)):
                 logger.info("target %s: %s", info.replica_id, prices)
@@ -191,7 +200,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 answer = message.result
                 columns = unpack_answer(answer)
                 result = result_from_pb(answer, columns, replica.info.replica_id)
-                check_answer(answer, columns, replica.info)
+                _check_answer(answer, columns, replica.info)
                 occupancy = occupancy_from_pb(answer.occupancy)
                 driver.on_result(replica, result, occupancy, answer.held_s)
             case "heartbeat":
@@ -240,3 +249,50 @@ def _command_to_pb(command: WorkCommand) -> pb.WorkDown:
     if isinstance(command, SendReset):
         return pb.WorkDown(reset=pb.Reset(incarnation=command.incarnation))
     return pb.WorkDown(drained=pb.Drained())
+
+
+def _check_introduction(info: ReplicaInfo) -> None:
+    """Check a replica's registration. Raises ValueError."""
+    block_size = info.kv_cache_spec.block_size
+    sizes = (info.num_blocks, block_size, info.max_model_len, info.vocab_size)
+    if min(sizes) < 1 or info.tile_rows < 0:
+        raise ValueError(f"num_blocks, block_size, max_model_len and vocab_size cannot be {sizes}")
+    names = (info.replica_id, info.model_digest, info.fingerprint, info.device)
+    if max(map(len, names)) > _MAX_NAME_LEN or not all(name.isprintable() for name in names):
+        raise ValueError(f"names must be printable and at most {_MAX_NAME_LEN} characters long")
+    times = [number for time in info.step_times for number in time[:3]]
+    is_told = all(time.num_cached >= 0 for time in info.step_times)
+    if info.max_num_seqs < 0 or not is_told or not all(0 < one < math.inf for one in times):
+        raise ValueError(f"a replica cannot have {info.max_num_seqs} rows or pass times {times}")
+    if not info.replica_id:
+        raise ValueError("replica_id is empty")
+
+
+def _check_answer(message: pb.GroupResult, columns: AnswerColumns, info: ReplicaInfo) -> None:
+    """Check a replica's result. Raises ValueError. A token ID outside the vocabulary would fail on
+    every replica that receives it.
+
+    `result_from_pb` has accepted `columns`. Checking by column takes half the time of a loop over
+    the rows.
+    """
+    if not (0 <= message.seconds < math.inf and 0 <= message.held_s < math.inf):
+        raise ValueError(f"a pass cannot take {message.seconds} of {message.held_s} s")
+    if not 0 <= message.recording_s <= message.seconds:
+        raise ValueError(f"{message.recording_s} of {message.seconds} s cannot be recording")
+    token_ids = columns.token_ids
+    if columns.cached_lens:
+        capacity = info.kv_cache_spec.max_len(info.num_blocks)
+        least, most = min(columns.cached_lens), max(columns.cached_lens)
+        if least < 0 or most > capacity:
+            raise ValueError(f"{least} to {most} of {capacity} positions cannot be cached")
+        if min(columns.nums_accepted) < 0:
+            raise ValueError(f"{min(columns.nums_accepted)} tokens cannot be accepted")
+    if token_ids and not 0 <= min(token_ids) <= max(token_ids) < info.vocab_size:
+        raise ValueError(f"a token id is not in 0..{info.vocab_size - 1}")
+
+
+def _checked_hold_s(message: pb.Pace) -> float:
+    """Return the hold time of a pace message, in seconds. Raises ValueError."""
+    if not 0 <= message.hold_s <= _MAX_HOLD_S:
+        raise ValueError(f"news cannot wait {message.hold_s} s: at most {_MAX_HOLD_S:g}")
+    return message.hold_s

@@ -18,11 +18,6 @@ WorkCommand = SendLease | SendFree | SendReset | Drained
 MAX_WAITING_LEASES = 2
 
 
-def addressee(command: WorkCommand) -> str:
-    """Return the ID of the replica that the command is for."""
-    return command.lease.replica_id if isinstance(command, SendLease) else command.replica_id
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolState:
     """State of the cell that ingresses need."""

@@ -11,10 +11,14 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
 from deployments.errors import FingerprintError
-from deployments.ingress.generation_request import Generation, GenerationRequest, Resume
+from deployments.ingress.generation_request import (
+    Generation,
+    GenerationRequest,
+    Resume,
+    chosen_seed,
+)
 from deployments.ingress.open_requests import parted
 from deployments.ingress.output import OutputChunk
-from deployments.ingress.sampling_request import chosen_seed
 from deployments.ingress.streams import within
 from deployments.text.tokenizer import TextModel
 from specdec_core.errors import InvalidRequestError

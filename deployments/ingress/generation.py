@@ -24,7 +24,12 @@ from deployments.ingress.client_resume import (
     with_seed,
 )
 from deployments.ingress.echo import echo_of
-from deployments.ingress.generation_request import Generation, GenerationRequest, choices_of
+from deployments.ingress.generation_request import (
+    Generation,
+    GenerationRequest,
+    choices_of,
+    resolve_sampling,
+)
 from deployments.ingress.grammar_check import GrammarCheck
 from deployments.ingress.lanes import INLINE, Lanes
 from deployments.ingress.output import Output, OutputChunk
@@ -37,11 +42,10 @@ from deployments.ingress.request_limits import (
     last_ids,
 )
 from deployments.ingress.request_log import current_record
-from deployments.ingress.sampling_request import resolve_sampling
 from deployments.ingress.streams import gathered, interleaved
 from deployments.observability.metrics.request_times import RequestWatch
 from deployments.observability.tracing.requests import RequestSpans, observed
-from deployments.text.chat_template import ChatOptions
+from deployments.text.chat_rendering import ChatOptions
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.tokenizer import TextModel
 from specdec_core.config import SpeculationConfig

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.ingress.sampling_request import (
+from deployments.ingress.generation_request import (
     MAX_BAD_WORDS,
     MAX_LOGIT_BIASES,
     MAX_STOP_TOKEN_IDS,

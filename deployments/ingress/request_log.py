@@ -23,8 +23,8 @@ from deployments.names import NO_KEY
 from deployments.observability.json_logs import Fields
 from deployments.observability.logs import REQUESTS
 from deployments.observability.metrics.request_times import RequestWatch
-from deployments.observability.scope import RequestScope, begin_scope, current_scope
 from deployments.observability.tracing.request_span import TracedAnswer
+from deployments.observability.tracing.requests import RequestScope, begin_scope, current_scope
 from specdec_core.config import SpecMethod
 from specdec_core.request import RequestStats
 
@@ -150,8 +150,8 @@ def current_record() -> RequestRecord:
 def recorded(protocol: Protocol, route: str) -> Iterator[None]:
     """Record a request that is answered inside the context.
 
-    Serve gives each request its own task (observability/scope.py). An error that leaves the context
-    is the answer. Code that answers an error inside the context must report it to the record.
+    Serve gives each request its own task (observability/tracing/requests.py). An error that leaves
+    the context is the answer. Code that answers an error inside it must report it to the record.
     """
     record = RequestRecord(protocol, route)
     _record.set(record)

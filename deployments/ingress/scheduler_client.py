@@ -21,7 +21,7 @@ from deployments.ingress.cells.client import OnAccepted
 from deployments.ingress.open_requests import OpenRequests
 from deployments.ingress.pace import ChunkPacing
 from deployments.observability.metrics.request_times import REPLAY_DIVERGED, IngressTimes
-from deployments.observability.scope import carried_trace
+from deployments.observability.tracing.requests import carried_trace
 from deployments.wire.endpoint import Address
 from deployments.wire.liveness import Backoff, heard
 from deployments.wire.request_codec import event_from_pb, submit_to_pb

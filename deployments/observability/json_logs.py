@@ -14,7 +14,7 @@ from typing import Any
 from opentelemetry.trace import format_span_id, format_trace_id
 
 from deployments.observability.process import ProcessName
-from deployments.observability.scope import current_scope
+from deployments.observability.tracing.requests import current_scope
 
 _REQUEST_ID = "specdec_request_id"
 """Record attribute of our request ID. Serve sets its own ID as `request_id` on every record."""

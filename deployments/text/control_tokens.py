@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from deployments.text.chat_messages import Message, SpecialTokensInText
-from deployments.text.chat_template import ChatOptions, ChatTemplate
+from deployments.text.chat_rendering import ChatOptions, ChatTemplate
 from specdec_core.errors import InvalidRequestError
 
 _OPEN, _CLOSE = "\U000f0000", "\U000f0001"

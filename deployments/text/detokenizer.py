@@ -103,7 +103,10 @@ def token_bytes_of(vocabulary: Vocabulary) -> Callable[[int], bytes]:
     def token_bytes(token_id: int) -> bytes:
         piece = vocabulary.id_to_token(token_id) or ""
         if "ByteLevel" in names:
-            return _from_letters(piece)
+            # As the decoder does: a piece with any other letter is its own text.
+            if not all(letter in _LETTERS for letter in piece):
+                return piece.encode()
+            return bytes(_LETTERS[letter] for letter in piece)
         byte = _BYTE_TOKEN.fullmatch(piece)
         if byte is not None and "ByteFallback" in names:
             return bytes([int(byte[1], base=16)])
@@ -138,13 +141,6 @@ def _letters() -> dict[str, int]:
 
 
 _LETTERS = _letters()
-
-
-def _from_letters(piece: str) -> bytes:
-    """Return a piece's bytes as the decoder does. A piece with any other letter is its own text."""
-    if all(letter in _LETTERS for letter in piece):
-        return bytes(_LETTERS[letter] for letter in piece)
-    return piece.encode()
 
 
 _INCOMPLETE = "\ufffd"

@@ -17,8 +17,7 @@ from typing import Any
 
 from deployments.runtime.python_path import python_path
 from deployments.text.chat_messages import MAX_TEMPLATE_SECONDS, TemplateInput
-from deployments.text.chat_rendering import render
-from deployments.text.chat_template import own_template
+from deployments.text.chat_rendering import own_template, render
 from specdec_core.errors import InvalidRequestError
 
 _MEMORY_BYTES = 512 * 2**20

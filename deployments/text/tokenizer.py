@@ -20,8 +20,7 @@ from deployments.text.answers.choosing import ChosenFormats, choose
 from deployments.text.answers.parser_names import AUTO
 from deployments.text.answers.reading import Answers
 from deployments.text.chat_messages import MAX_TEMPLATE_SECONDS, SpecialTokensInText, TemplateInput
-from deployments.text.chat_rendering import render
-from deployments.text.chat_template import ChatOptions, ChatTemplate, compile_template
+from deployments.text.chat_rendering import ChatOptions, ChatTemplate, compile_template, render
 from deployments.text.control_tokens import ControlTokens, control_token_ids
 from deployments.text.detokenizer import Vocabulary, token_bytes_of
 from deployments.text.sampling_fields import SamplingFields

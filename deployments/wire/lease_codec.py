@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
@@ -16,7 +16,6 @@ from deployments.wire.request_codec import (
     unpack_ids,
 )
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics
 from specdec_core.kv_cache.spec import FullAttentionSpec, KVCacheSpec
 from specdec_core.messages import (
@@ -30,6 +29,7 @@ from specdec_core.messages import (
     RowResult,
     RowStatus,
 )
+from specdec_core.sampling_params import SamplingRules
 from specdec_core.step_times import StepTime
 
 PROTOCOL_VERSION = 7
@@ -150,14 +150,14 @@ def _write_rows(message: pb.GroupLease, rows: Sequence[LeaseRow]) -> None:
 def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
     rules = {entry.row: _rules_from_pb(entry) for entry in message.rules}
     num_scored = unpack_ids(message.num_scored) or (0,) * len(message.sequence_ids)
-    keys = zip(
-        message.sequence_ids, message.base_hashes, _fours(message.shapes), num_scored, strict=True
-    )
+    shapes = struct.iter_unpack("<4i", message.shapes)
+    keys = zip(message.sequence_ids, message.base_hashes, shapes, num_scored, strict=True)
     ids, start = unpack_ids(message.token_ids), 0
     rows: list[LeaseRow] = []
     for sequence_id, base_hash, (base_len, num_new, num_proposed, num_choices), scored in keys:
         middle, end = start + num_new, start + num_new + num_proposed
-        _check_range(start, middle, end, len(ids))
+        if not start <= middle <= end <= len(ids):
+            raise ValueError(_TOO_FEW_IDS)
         rows.append(
             LeaseRow(  # by place: keywords double its time
                 sequence_id,
@@ -305,13 +305,3 @@ def _with_reports(rows: Sequence[RowResult], message: pb.GroupResult) -> list[Ro
         )
         for place, (row, num_found) in enumerate(zip(rows, found, strict=True))
     ]
-
-
-def _fours(packed: bytes) -> Iterator[tuple[int, int, int, int]]:
-    return struct.iter_unpack("<4i", packed)
-
-
-def _check_range(start: int, middle: int, end: int, num_ids: int) -> None:
-    """Check the position of a row's IDs within those of the message."""
-    if not start <= middle <= end <= num_ids:
-        raise ValueError(_TOO_FEW_IDS)

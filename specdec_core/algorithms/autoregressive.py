@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.model import CachedModel, score
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent, cut_at_stop
 from specdec_core.sampling.sampler import NO_CHOICE, choose
 from specdec_core.sampling.token_logprobs import PromptShare, measure_logprobs, take_prompts
+from specdec_core.sampling_params import SampleRow, SamplingRules
 
 
 @dataclass(eq=False, slots=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import InitVar, dataclass, field
 
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import SpeculationConfig
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent, cut_at_stop
 from specdec_core.sampling.sampler import NO_CHOICE
 from specdec_core.sampling.token_logprobs import PromptShare
+from specdec_core.sampling_params import SamplingRules
 from specdec_core.speculation.drafter import Drafter
 from specdec_core.speculation.k_policy import AcceptanceHistory
 from specdec_core.speculation.registry import draft_limit

@@ -18,9 +18,8 @@ from torch import Tensor
 from specdec_core.batch_invariance.size_classes import cheapest_run
 from specdec_core.errors import NotExactError
 from specdec_core.kv_cache.paged import KVShape
-from specdec_core.layers.attention.metadata import causal_mask
+from specdec_core.layers.attention.metadata import AttentionShape, SizeRange, causal_mask
 from specdec_core.layers.attention.sdpa import attend_rows
-from specdec_core.layers.attention.shape import AttentionShape, SizeRange
 
 _MAX_QUERIES = 32
 """Maximum queries of a row that are tried. A longer chunk becomes several rows."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from specdec_core.batch_invariance.module import ExactModule, plain_modules
 from specdec_core.batch_invariance.size_classes import SizeSet, cheapest_run, fastest_class
 from specdec_core.errors import NotExactError
-from specdec_core.layers.attention.shape import SizeRange
+from specdec_core.layers.attention.metadata import SizeRange
 from specdec_core.layers.packed_linear import PackedLinear
 
 _MAX_ROWS = {"cpu": 128, "cuda": 640}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from specdec_core.layers.attention.shape import AttentionShape, SizeRange
+from specdec_core.layers.attention.metadata import AttentionShape, SizeRange
 
 
 class SizeSet(NamedTuple):

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, DEFAULT_MAX_CHOICES
 from specdec_core.errors import InvalidRequestError
 from specdec_core.kv_cache.paged import BLOCK_SIZE, KVShape
@@ -26,7 +25,7 @@ from specdec_core.loading.memory import (
 from specdec_core.model import score
 from specdec_core.models.llama import LlamaModel
 from specdec_core.sampling.sampler import choose
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SampleRow, SamplingParams, SamplingRules
 from specdec_core.worker.cuda_graphs.buckets import most_logits
 from specdec_core.worker.cuda_graphs.recorder import recorder_for
 from specdec_core.worker.model_runner import ModelRunner, kv_shape

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from specdec_core.cache_folder import cache_folder
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import GPU_ROWS, MAX_CPU_ROWS
 from specdec_core.messages import Role
 from specdec_core.model import CachedModel, score
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SamplingParams, SamplingRules
 from specdec_core.step_times import StepTime, are_plausible, rows_that_gain
 from specdec_core.worker.model_runner import ModelRunner
 from specdec_core.worker.round import RoundInput, propose, score_and_verify

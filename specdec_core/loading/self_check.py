@@ -20,7 +20,7 @@ from specdec_core.batch_invariance.module import ExactModule, undo_exact
 from specdec_core.batch_invariance.norm import make_norms_exact
 from specdec_core.batch_invariance.size_classes import ClassTable
 from specdec_core.errors import NotExactError
-from specdec_core.layers.attention.shape import ANY_ATTENTION, AttentionShape
+from specdec_core.layers.attention.metadata import ANY_ATTENTION, AttentionShape
 from specdec_core.model import Row, score
 from specdec_core.worker.model_runner import ModelRunner, kv_shape
 

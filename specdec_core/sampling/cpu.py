@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.kernels.build import FLAGS, build_library, reason_of
+from specdec_core.sampling_params import SampleRow, SamplingRules
 
 UNDECIDED = -2
 """Result for a row that is too close to call without PyTorch's own logarithms."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.host_copies import on_device
-from specdec_core.seeds import mix64
+from specdec_core.sampling_params import mix64
 
 _LARGEST_UNIFORM = 1.0 - 2.0**-24
 """The largest float32 below 1. The number 1 itself would give infinite noise."""

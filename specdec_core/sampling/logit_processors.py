@@ -20,9 +20,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.host_copies import on_device, to_device
 from specdec_core.sampling.cpu import choice_kernels_for
+from specdec_core.sampling_params import SampleRow, SamplingRules
 
 
 def process(z_NV: Tensor, rows: Sequence[SampleRow]) -> Tensor:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import SampleRow
 from specdec_core.host_copies import on_device
 from specdec_core.sampling.cpu import UNDECIDED, choice_kernels_for
 from specdec_core.sampling.filters import filter_candidates, first_candidates, has_filters
@@ -31,6 +30,7 @@ from specdec_core.sampling.gumbel import (
 )
 from specdec_core.sampling.logit_processors import process
 from specdec_core.sampling.top_k import fold, places_in
+from specdec_core.sampling_params import SampleRow
 
 _Attempt = tuple[Sequence[int], Callable[[Tensor, list[SampleRow], int], Tensor], int]
 """Rows, the function that examines them, and how much of each row it examines."""

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import SampleRow
 from specdec_core.host_copies import on_device
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling.sampler import NO_CHOICE
 from specdec_core.sampling.top_k import first_ids
+from specdec_core.sampling_params import SampleRow
 
 
 def measure_logprobs(

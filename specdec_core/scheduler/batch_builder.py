@@ -10,12 +10,11 @@ from specdec_core.messages import DRAFT, TARGET, GroupLease, Role
 from specdec_core.scheduler.admission import AdmissionQueue
 from specdec_core.scheduler.batch_rules import NEXT_EVENT, ReplicaLoad
 from specdec_core.scheduler.commands import Outbox
-from specdec_core.scheduler.device import OpenLease
 from specdec_core.scheduler.grouping import GroupingPolicy
 from specdec_core.scheduler.pipelining import Pipelining
 from specdec_core.scheduler.proposals import Proposer
 from specdec_core.scheduler.ready_queue import ReadyQueue
-from specdec_core.scheduler.replicas import ReplicaSet, ReplicaState
+from specdec_core.scheduler.replicas import OpenLease, ReplicaSet, ReplicaState
 from specdec_core.scheduler.rows import (
     ScheduledRow,
     fit,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
-from specdec_core.scheduler.device import Device
 from specdec_core.scheduler.ready_queue import ReadyQueue
+from specdec_core.scheduler.replicas import Device
 from specdec_core.scheduler.rows import ScheduledRow, age_of
 
 Choice = list[ScheduledRow] | float

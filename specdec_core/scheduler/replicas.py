@@ -2,22 +2,101 @@
 
 Blocks are counted exactly as a replica allocates them, by the KVCacheSpec that it registered with.
 A sequence takes the blocks for the maximum number of positions that any lease sent so far can leave
-in its slot.
+in its slot. Replicas that share a device take turns.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from specdec_core.config import WINDOW_PER_ROW, Numerics, SchedulerConfig
-from specdec_core.messages import ReplicaInfo, Role
+from specdec_core.messages import GroupLease, ReplicaInfo, Role
 from specdec_core.request import Request
-from specdec_core.scheduler.device import Device, OpenLease
-from specdec_core.scheduler.prefix_index import PrefixIndex
-from specdec_core.scheduler.ready_queue import ReadyQueue
+from specdec_core.scheduler.ready_queue import PrefixIndex, ReadyQueue
 from specdec_core.scheduler.sequence import KVReservation, Sequence
 from specdec_core.scheduler.stats import ReplicaCounters
+
+_PATIENCE = 3
+"""On a shared device, a partial group waits up to this many passes for more rows. If passes take
+longer than SchedulerConfig.max_group_wait_s, groups of 8 had 6 rows with 1, and 8 with 3."""
+
+
+@dataclass(eq=False, slots=True)
+class OpenLease:
+    """A lease without a result yet."""
+
+    lease: GroupLease
+    deadline: float
+    """Time by which the result must arrive. It is set again when the lease before is answered,
+    because the replica begins this lease only then."""
+    since: float
+    """Time at which the host began with it: when the result that it follows came, or else when it
+    was sent."""
+    is_split: bool
+    """See SchedulerConfig.overlap."""
+    num_catching_up: int
+    """Catch-up tokens that its rows have yet to compute, if SchedulerConfig limits them."""
+    is_resuming: bool = False
+    """Whether some row checks tokens that a client brought back. Such a pass is no ordinary round
+    and says nothing about a draft."""
+
+
+@dataclass(eq=False, slots=True)
+class Device:
+    """State shared by the replicas of one accelerator. Most replicas have their own."""
+
+    leases: dict[str, dict[int, OpenLease]] = field(default_factory=dict)
+    """Replica ID -> its open leases, by lease ID."""
+    _answers: deque[float] = field(default_factory=lambda: deque([-inf] * _PATIENCE, _PATIENCE))
+    """Times at which the last results of any replica came."""
+    _passes: deque[float] = field(default_factory=lambda: deque([0.0] * _PATIENCE, _PATIENCE))
+    """Seconds that the passes of these results took."""
+
+    @property
+    def is_shared(self) -> bool:
+        return len(self.leases) > 1
+
+    @property
+    def num_replicas(self) -> int:
+        """Number of replicas on the device. Up to this many passes may run before a lease's own
+        pass, or share the device's time with it."""
+        return len(self.leases)
+
+    @property
+    def num_open(self) -> int:
+        return sum(map(len, self.leases.values()))
+
+    def worth_waiting_until(self, ready_since: float) -> float:
+        """Return the time until which a partial group waits for more rows.
+
+        A shared device that runs other passes would not run the group sooner if it were sent, and
+        rows of those passes may join it. The wait is bounded, because a running pass may hang or
+        be the device's only work for a long time.
+        """
+        if not (self.is_shared and self.num_open) or self._answers[0] > ready_since:
+            return -inf
+        return max(self._answers[-1], ready_since) + _PATIENCE * max(self._passes)
+
+    def answered(
+        self, lease: OpenLease, pass_s: float, now: float, recording_s: float = 0.0
+    ) -> float:
+        """Note a result and return the seconds that its lease took.
+
+        They include the host's part, but no time in which another pass ran. `pass_s` is the pass by
+        the replica's own clock, which also runs during passes of other replicas. `recording_s`,
+        the time spent on recording for later passes, is left out.
+        """
+        began = max(lease.since, self._answers[-1])  # the device was busy with others until then
+        self._answers.append(now)
+        # A driver's clock may stand still.
+        seconds = max(now - began, 0.0 if self.is_shared else pass_s)
+        seconds = max(seconds - recording_s, 0.0)
+        self._passes.append(seconds)
+        return seconds
+
 
 ROUNDS_PER_BLOCK = 4
 """Rounds after which a running sequence needs a new block, roughly. Admission leaves these blocks
@@ -93,9 +172,6 @@ class ReplicaState:
             return False
         return self.device.num_open < max_open_leases
 
-    def can_ever_hold(self, length: int) -> bool:
-        return length <= self.longest_len
-
     def has_room(self, length: int) -> bool:
         """Return whether a newcomer of this length fits.
 
@@ -104,7 +180,7 @@ class ReplicaState:
         spare = len(self.sequences) // ROUNDS_PER_BLOCK
         return (
             self.is_usable
-            and self.can_ever_hold(length)
+            and length <= self.longest_len
             and self.blocks_for(length) + spare <= self.num_free_blocks
         )
 
@@ -286,7 +362,9 @@ class ReplicaSet:
     def overlong(self, request: Request) -> str | None:
         """Return the reason of `misfit` that can be found without reading every ID, or None."""
         targets = self.targets
-        limit = max(map(_longest_request, targets), default=request.max_len)
+        # The last token of a request is never fed: it needs no position.
+        longest = (min(one.info.max_model_len, one.longest_len + 1) for one in targets)
+        limit = max(longest, default=request.max_len)
         if request.max_len <= limit:
             return None
         return (
@@ -300,11 +378,6 @@ def _roomiest(replicas: Iterable[ReplicaState], length: int) -> ReplicaState | N
     if len(able) < 2:
         return able[0] if able else None
     return min(able, key=lambda r: (-r.num_free_blocks, r.replica_id))
-
-
-def _longest_request(replica: ReplicaState) -> int:
-    """Return the maximum length of a request. The last token is never fed: it needs no position."""
-    return min(replica.info.max_model_len, replica.longest_len + 1)
 
 
 def _foreign_id(request: Request, vocab_size: int) -> str | None:

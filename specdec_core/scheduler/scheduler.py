@@ -15,12 +15,11 @@ from specdec_core.scheduler.admission import AdmissionQueue, RetryHint
 from specdec_core.scheduler.batch_builder import BatchBuilder
 from specdec_core.scheduler.commands import Command, Outbox
 from specdec_core.scheduler.compatibility import check_compatible, check_rollback
-from specdec_core.scheduler.device import OpenLease
 from specdec_core.scheduler.grouping import make_grouping_policy
 from specdec_core.scheduler.live_requests import LiveRequests, Timeouts
 from specdec_core.scheduler.pipelining import Pipelining
 from specdec_core.scheduler.proposals import Proposer
-from specdec_core.scheduler.replicas import ReplicaSet, ReplicaState
+from specdec_core.scheduler.replicas import OpenLease, ReplicaSet, ReplicaState
 from specdec_core.scheduler.results import ResultHandler
 from specdec_core.scheduler.sequence import Sequence, SequenceStatus
 from specdec_core.scheduler.stats import SchedulerCounters, SchedulerStats, dense

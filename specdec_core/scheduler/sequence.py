@@ -11,10 +11,10 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import DRAFT, EMPTY_HASH, LeaseRow, Role, hashes_behind
 from specdec_core.request import FinishReason, Request, RequestStats
+from specdec_core.sampling_params import SamplingRules
 from specdec_core.speculation.drafter import Drafter, Offer
 from specdec_core.speculation.k_policy import AcceptanceHistory, DraftLengthReason
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from specdec_core.choice_rules import SamplingRules
+from specdec_core.sampling_params import SamplingRules
 
 
 class Row(Protocol):

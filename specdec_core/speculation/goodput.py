@@ -19,9 +19,6 @@ from specdec_core.speculation.acceptance import AcceptanceByKind, AcceptanceEsti
 from specdec_core.speculation.draft_load import DraftLoad, DraftPlan
 from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.drafter_backoff import FEW, DrafterBackoff
-from specdec_core.speculation.expected_prices import SIZES_TOLD
-from specdec_core.speculation.exploration import Exploration
-from specdec_core.speculation.gains import chances_in_a_row, expected_accepted, num_worthwhile
 from specdec_core.speculation.k_policy import (
     DRAFT_REPLICA,
     AcceptanceHistory,
@@ -31,7 +28,7 @@ from specdec_core.speculation.k_policy import (
     Terms,
     decision,
 )
-from specdec_core.speculation.pass_prices import PassPrices
+from specdec_core.speculation.pass_prices import SIZES_TOLD, PassPrices
 from specdec_core.speculation.step_costs import CostModel
 from specdec_core.speculation.token_selection import (
     CandidateBatch,
@@ -39,9 +36,13 @@ from specdec_core.speculation.token_selection import (
     Chances,
     ChancesByPlace,
     DraftedRow,
+    Exploration,
     best,
+    chances_in_a_row,
     counts,
+    expected_accepted,
     likeliest_first,
+    num_worthwhile,
 )
 
 _INERTIA = 0.02

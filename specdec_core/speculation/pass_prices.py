@@ -1,24 +1,172 @@
-"""Price of a pass by sequences, rows and cached tokens. Passes correct what was expected.
+"""Price of a pass by sequences, rows and cached tokens: expected first, then corrected by passes.
+
+A replica's table gives the expected seconds before any pass was run. Without one they are guessed.
 
 The model predicts the logarithm of a pass's seconds, relative to what was expected. It is a smooth
 curve in the tokens of a sequence (a Kalman filter over a few knots), plus an offset for each size.
 The curve starts flat. A wrong level shows in the first passes, and a wrong slope in few passes of
-two sizes. The uncertainty of a price decides what is worth a probe (speculation/exploration.py).
+two sizes. The uncertainty of a price decides what is worth a probe (token_selection.py).
 
 A machine is slower at times, for passes of all sizes. That moves the whole curve.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from math import exp, log, log2, sqrt
+from typing import Protocol
 
-from specdec_core.speculation.expected_prices import GuessedPasses, Prices, PriceTable
 from specdec_core.speculation.pass_sizes import last_of_class
 from specdec_core.step_times import StepTime
+
+_GUESSED_ROWS = 8.0
+"""Rows that take as long as the fixed part of a pass, if nothing was timed. A CPU without matrix
+units has 2, a GPU 100."""
+
+SIZES_TOLD = (1, 8, 32)
+"""Numbers of sequences for which the log reports the cost of a drafted row."""
+_CANNOT_PAY = 0.9
+"""Cost of a row, as a share of a plain token, above which only nearly certain tokens pay."""
+
+_Run = list[tuple[float, float]]
+"""Points (x, seconds), ascending."""
+
+
+class Prices(Protocol):
+    """Expected seconds of a pass."""
+
+    def at(self, sequences: int, rows: int, cached: float) -> float:
+        """Return the seconds of `rows` rows of sequences that have `cached` tokens each."""
+        ...
+
+
+class GuessedPasses:
+    """Guessed prices of a target's passes, in an arbitrary unit."""
+
+    def at(self, sequences: int, rows: int, cached: float) -> float:
+        return _GUESSED_ROWS + rows
+
+
+class PriceTable:
+    """A table that interpolates measured times, by sequences, tokens of each, and cached tokens of
+    each."""
+
+    def __init__(self, times: Sequence[StepTime]) -> None:
+        self._cached_s = _seconds_of_a_cached_token(times)
+        runs: dict[int, dict[float, float]] = {}
+        for time in times:
+            seconds = time.seconds - self._reading_s(time.num_sequences, time.num_cached)
+            tokens = time.num_rows / time.num_sequences
+            runs.setdefault(time.num_sequences, {}).setdefault(tokens, seconds)
+        self._tokens = sorted({tokens for run in runs.values() for tokens in run})
+        if len(self._tokens) == 1:
+            self._tokens.append(2.0 * self._tokens[0])
+        self._counts = sorted(runs)
+        self._seconds = _never_falling(
+            [_filled(runs, count, self._tokens) for count in self._counts]
+        )
+
+    def at(self, sequences: int, rows: int, cached: float) -> float:
+        low, share = _position(self._counts, sequences)
+        sharing = sequences if len(self._counts) > 1 else self._counts[0]
+        tokens, token_share = _position(self._tokens, rows / sharing)
+        seconds = 0.0
+        for run, weight in ((low, 1.0 - share), (low + 1, share)):
+            if weight:
+                here = self._seconds[run]
+                step = here[tokens + 1] - here[tokens] if token_share else 0.0
+                seconds += weight * (here[tokens] + token_share * step)
+        return max(seconds, self._seconds[0][0]) + self._reading_s(sequences, cached)
+
+    def _reading_s(self, sequences: int, cached: float) -> float:
+        return self._cached_s * sequences * cached
+
+
+def row_prices(times: Sequence[StepTime]) -> str:
+    """Return the cost of a drafted row of every sequence, for the log; empty if it was not
+    timed."""
+    if len(times) < 2:
+        return ""
+    table, shares = PriceTable(times), []
+    for streams in SIZES_TOLD:
+        plain_s = table.at(streams, streams, 0.0)
+        share = (table.at(streams, 2 * streams, 0.0) - plain_s) / plain_s
+        remark = " (pays only if it is nearly certain)" if share > _CANNOT_PAY else ""
+        shares.append(f"{share:.2f} at {streams}{remark}")
+    return f"cost of a drafted row, as a share of a plain token, by streams: {', '.join(shares)}"
+
+
+def _position(points: Sequence[float], x: float) -> tuple[int, float]:
+    """Return the point before `x`, and the distance of `x` from it in steps to the next point.
+
+    The first and the last step reach beyond all points.
+    """
+    if len(points) == 1:
+        return 0, 0.0
+    low = min(max(bisect_right(points, x) - 1, 0), len(points) - 2)
+    return low, (x - points[low]) / (points[low + 1] - points[low])
+
+
+def _at(run: _Run, x: float) -> float:
+    """Return the interpolated seconds of a run at `x`, beyond its points as well."""
+    low, share = _position([place for place, _ in run], x)
+    return run[low][1] + (share * (run[low + 1][1] - run[low][1]) if share else 0.0)
+
+
+def _filled(
+    runs: dict[int, dict[float, float]], count: int, tokens: Sequence[float]
+) -> list[float]:
+    """Return the seconds of `count` sequences with each number of tokens.
+
+    A number of tokens that was not timed is taken from this count's others. If this count has no
+    others, the seconds grow as they do with other counts.
+    """
+    own = sorted(runs[count].items())
+    if len(own) > 1:
+        return [_at(own, one) for one in tokens]
+    [(timed, seconds)] = own
+    long = {n: sorted(run.items()) for n, run in sorted(runs.items()) if len(run) > 1}
+    if not long:
+        plain = sorted((n * one, s) for n, run in runs.items() for one, s in run.items())
+        return [seconds + _at(plain, count * one) - _at(plain, count * timed) for one in tokens]
+    growth = [
+        _at(
+            [(0, 0.0), *((n, _at(run, one) - _at(run, timed)) for n, run in long.items())],
+            count,
+        )
+        for one in tokens
+    ]
+    return [seconds + added for added in growth]
+
+
+def _never_falling(grid: list[list[float]]) -> list[list[float]]:
+    """Return the seconds of a grid in which neither tokens nor sequences make a pass shorter."""
+    for run, seconds in enumerate(grid):
+        for place in range(len(seconds)):
+            if place:
+                seconds[place] = max(seconds[place], seconds[place - 1])
+            if run:
+                seconds[place] = max(seconds[place], grid[run - 1][place])
+    return grid
+
+
+def _seconds_of_a_cached_token(times: Sequence[StepTime]) -> float:
+    """Return how much longer a pass takes for one more cached token of one sequence.
+
+    The result is 0 if no size was timed with two numbers of cached tokens.
+    """
+    added_s = added_tokens = 0.0
+    for one in times:
+        for other in times:
+            if one[:2] == other[:2] and one.num_cached < other.num_cached:
+                added_s += other.seconds - one.seconds
+                added_tokens += one.num_sequences * (other.num_cached - one.num_cached)
+    return max(added_s / added_tokens, 0.0) if added_tokens else 0.0
+
 
 _FINE = 8
 """Classes of sizes per octave. Sizes below 16 have a class each."""

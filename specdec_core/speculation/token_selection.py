@@ -4,16 +4,41 @@ The most likely tokens are kept first. Every row commits one token anyway. A dra
 chance that it and all before it are accepted, and a row to the pass. The number of kept tokens
 maximises tokens over seconds. A step of the cost, as after a full tile, is taken as a whole or not
 at all. TETRIS (arXiv 2502.15197) chooses in the same way within a given number of rows.
+
+A size is explored ("looked at") if it would be the best at a price that is likely enough. A look
+costs the time by which this size is expected to exceed the best. Passes earn a small share of their
+time for looks. So all looks together take no more than that share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from math import exp, log2
 from typing import NamedTuple
 
 from specdec_core.speculation.pass_prices import PassPrices
+
+
+def chances_in_a_row(rate: float, count: int) -> list[float]:
+    """Return, for each of `count` tokens, the chance that it and all before it are accepted."""
+    return [rate**place for place in range(1, count + 1)]
+
+
+def expected_accepted(rate: float, count: int) -> float:
+    """Return the expected number of accepted tokens among `count` drafted ones."""
+    return sum(chances_in_a_row(rate, count))
+
+
+def num_worthwhile(rate: float, price: float, limit: int) -> int:
+    """Return how many tokens in a row earn more than their price."""
+    count, chance = 0, rate
+    while count < limit and chance > price:
+        count += 1
+        chance *= rate
+    return count
+
 
 _GAIN = 0.02
 """Minimum relative gain of drafted tokens over none at all. Estimates are noisy. Also, a batch that
@@ -154,3 +179,41 @@ def best(found: Sequence[CandidateSize]) -> CandidateSize:
     most = max(some, key=lambda count: count.tokens_per_second, default=none)
     is_more = most.tokens_per_second > (1.0 + _GAIN) * none.tokens_per_second
     return most if is_more and most.worth > none.worth else none
+
+
+_FIRST_CREDIT = 1.0
+"""Time for looks at the start, in passes."""
+_EARNED_SHARE = 0.01
+"""Share of a pass that each pass adds to the time for looks."""
+_MAX_CREDIT = 2.0
+"""Maximum time that is kept for looks, in passes."""
+_MIN_LOOK = 0.1
+"""Minimum price of a look, in passes. It limits looks at sizes that are nearly as good as the
+best."""
+_LOOK_GAIN = 0.02
+"""Relative gain over the best that a size must promise at a likely price."""
+
+
+@dataclass(eq=False, slots=True)
+class Exploration:
+    """Exploration of sizes, within the time that passes have earned for looks."""
+
+    credit: float = _FIRST_CREDIT
+    """Passes that looks may still take."""
+
+    def chosen(self, found: Sequence[CandidateSize], best: CandidateSize) -> CandidateSize:
+        """Return the size to look at, which may gain most for its price, or else `best`."""
+        self.credit = min(self.credit + _EARNED_SHARE, _MAX_CREDIT)
+        known = (1.0 + _LOOK_GAIN) * max(best.tokens_per_second, best.hope)
+        hopeful = [one for one in found if one.hope > known and _cost(one, best) <= self.credit]
+        if not hopeful:
+            return best
+        looked_at = max(hopeful, key=lambda one: (one.hope - known) / _cost(one, best))
+        self.credit -= _cost(looked_at, best)
+        return looked_at
+
+
+def _cost(one: CandidateSize, best: CandidateSize) -> float:
+    """Return the passes of the best size that make the tokens which a look is expected to lose."""
+    share = 1.0 - one.tokens_per_second / best.tokens_per_second
+    return max(share * one.seconds / best.seconds, _MIN_LOOK)

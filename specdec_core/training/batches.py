@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specdec_core.seeds import derive_seed
+from specdec_core.sampling_params import derive_seed
 from specdec_core.training.documents import Document
 
 _SORTED_BATCHES = 16

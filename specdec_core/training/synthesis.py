@@ -19,8 +19,7 @@ from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError
 from specdec_core.model import CachedModel
 from specdec_core.request import FinishReason, Request
-from specdec_core.sampling_params import MAX_LOGPROBS, SamplingParams
-from specdec_core.seeds import derive_seed
+from specdec_core.sampling_params import MAX_LOGPROBS, SamplingParams, derive_seed
 from specdec_core.training.documents import Chunk, Document, chunk_path, read_chunk, write_chunk
 from specdec_core.training.overlap import OverlapFilter
 

@@ -20,10 +20,14 @@ from specdec_core.kv_cache.paged import RUN_LENGTH, KVShape, PagedKV
 from specdec_core.kv_cache.prefault import load_touch
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.layers.attention.backend import AttentionBackend, Pools
-from specdec_core.layers.attention.metadata import KVBlocks, split_into_passes
+from specdec_core.layers.attention.metadata import (
+    FAST_ATTENTION,
+    AttentionShape,
+    KVBlocks,
+    split_into_passes,
+)
 from specdec_core.layers.attention.paged import BlockAttention, CpuAttention
 from specdec_core.layers.attention.sdpa import SdpaAttention
-from specdec_core.layers.attention.shape import FAST_ATTENTION, AttentionShape
 from specdec_core.model import DraftChoice, ForwardInput, ForwardOutput
 from specdec_core.models.base import Decoder
 from specdec_core.models.generic import HookedDecoder

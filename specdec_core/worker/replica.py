@@ -13,7 +13,6 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.errors import InvalidRequestError, OutOfBlocksError
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.messages import (
@@ -32,6 +31,7 @@ from specdec_core.messages import (
 from specdec_core.model import CachedModel
 from specdec_core.sampling.logit_processors import bans_every_id
 from specdec_core.sampling.sampler import NO_CHOICE
+from specdec_core.sampling_params import SamplingRules
 from specdec_core.worker.round import RoundInput, propose, score_and_verify
 from specdec_core.worker.verification import Verdict
 

@@ -16,13 +16,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.config import GPU_DRAFT_TOKENS
 from specdec_core.host_copies import on_device
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.model import DraftsInOneGo, ForwardInput, ScoringModel
 from specdec_core.sampling.sampler import NO_CHOICE, choose
 from specdec_core.sampling.token_logprobs import PromptShare, measure_logprobs, take_prompts
+from specdec_core.sampling_params import SampleRow, SamplingRules
 from specdec_core.worker.verification import Verdict, verify
 
 MAX_FED_AT_ONCE = GPU_DRAFT_TOKENS + 3

@@ -13,7 +13,7 @@ from benchmarks.paper.recorded_padded import read_numbers, write_number
 from benchmarks.paper.shapes import PAIR_SHAPES, pair_shape
 from benchmarks.paper.token_model import random_sequences, token_model
 from deployments.config.service import load_service_config
-from deployments.text.chat_template import compile_template
+from deployments.text.chat_rendering import compile_template
 from specdec_core.algorithms.padded.cache import PaddedKV
 from specdec_core.config import SpecMethod
 from specdec_core.errors import InvalidRequestError

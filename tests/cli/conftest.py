@@ -20,7 +20,7 @@ from specdec_core.batch_invariance.attention import find_attention_shape
 from specdec_core.batch_invariance.linear import find_row_range
 from specdec_core.batch_invariance.size_classes import SizeSet
 from specdec_core.kv_cache.paged import KVShape
-from specdec_core.layers.attention.shape import AttentionShape
+from specdec_core.layers.attention.metadata import AttentionShape
 from specdec_core.loading import self_check as exact
 from tests.cli.tiny_folder import make_tiny_folder
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from deployments.text.chat_template import ChatOptions
+from deployments.text.chat_rendering import ChatOptions
 from deployments.text.tokenizer import TextModel, load_text_model
 from tests.clients.dialects import Dialect
 

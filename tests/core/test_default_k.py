@@ -25,8 +25,7 @@ from specdec_core.config import (
 )
 from specdec_core.engine import AlgorithmName, _default_config
 from specdec_core.kernels import build
-from specdec_core.layers.attention.metadata import MAX_SHORT_QUERIES
-from specdec_core.layers.attention.shape import SizeRange
+from specdec_core.layers.attention.metadata import MAX_SHORT_QUERIES, SizeRange
 from specdec_core.loading import profiler as timing
 from specdec_core.loading.memory_plan import MAX_TOKENS
 from specdec_core.worker.cuda_graphs.buckets import rounded_queries

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from specdec_core import SamplingParams
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import Grammar, GrammarKind, GrammarSpec
 from specdec_core.messages import (
@@ -22,6 +21,7 @@ from specdec_core.messages import (
     extend_hash,
 )
 from specdec_core.model import ForwardInput, ForwardOutput
+from specdec_core.sampling_params import SamplingRules
 from specdec_core.worker.replica import Replica
 from tests.fakes import TokenListModel
 

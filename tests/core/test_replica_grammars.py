@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.messages import Role, RowStatus
+from specdec_core.sampling_params import SamplingRules
 from specdec_core.worker.replica import Replica
 from tests.core.test_replica import GREEDY, greedy, row, run
 from tests.fakes import TokenListModel

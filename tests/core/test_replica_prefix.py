@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from specdec_core import SamplingParams
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.messages import EMPTY_HASH, LeaseRow, Role, RowResult, RowStatus
 from specdec_core.request import Request
-from specdec_core.scheduler.prefix_index import PrefixIndex
+from specdec_core.sampling_params import SamplingRules
+from specdec_core.scheduler.ready_queue import PrefixIndex
 from specdec_core.scheduler.rows import plan_verification
 from specdec_core.scheduler.sequence import KVReservation, Sequence
 from specdec_core.worker import replica as replica_module

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from specdec_core import SamplingParams
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.model import DraftChoice, ForwardInput, score
 from specdec_core.sampling.sampler import choose
+from specdec_core.sampling_params import SampleRow, SamplingRules
 from specdec_core.worker.round import (
     MAX_FED_AT_ONCE,
     RoundInput,

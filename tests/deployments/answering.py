@@ -17,7 +17,7 @@ from deployments.text.answers.call_formats import CALL_FORMATS
 from deployments.text.answers.formats import AnswerFormat
 from deployments.text.answers.reading import Answers
 from deployments.text.answers.reasoning_formats import REASONING_FORMATS
-from deployments.text.chat_template import compile_template
+from deployments.text.chat_rendering import compile_template
 from deployments.text.detokenizer import token_bytes_of
 from deployments.text.tokenizer import TextModel
 from specdec_core.request import Request, TokenEvent

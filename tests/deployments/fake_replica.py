@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.logprobs import TokenLogprobs
@@ -20,6 +19,7 @@ from specdec_core.messages import (
     RowStatus,
     extend_hash,
 )
+from specdec_core.sampling_params import SamplingRules
 
 VOCAB_SIZE = 50
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.text.chat_template import compile_template
+from deployments.text.chat_rendering import compile_template
 from deployments.text.detokenizer import token_bytes_of
 from deployments.text.tokenizer import TextModel
 from tests.deployments.fake_replica import VOCAB_SIZE

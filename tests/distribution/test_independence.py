@@ -14,10 +14,9 @@ import pytest
 import torch
 
 from specdec_core import SamplingParams
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.sampling.gumbel import gumbel, noise_keys
 from specdec_core.sampling.sampler import choose
-from specdec_core.seeds import derive_seed
+from specdec_core.sampling_params import SampleRow, SamplingRules, derive_seed
 from tests.distribution.chi_square import ChiSquare, goodness_of_fit
 
 LOGITS = (1.0, 0.2, -0.5, 1.4, 0.0, -1.0)

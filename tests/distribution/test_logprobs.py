@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from specdec_core import Request
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling.token_logprobs import measure_logprobs
+from specdec_core.sampling_params import SampleRow, SamplingRules
 from tests.distribution.law import Context, next_id_law
 from tests.distribution.processors import PROCESSORS
 from tests.distribution.runs import VOCAB, Setting, TableModel, requests_of

@@ -23,7 +23,7 @@ from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling import logit_processors
 from specdec_core.sampling.logit_processors import LOGIT_PROCESSORS, LogitProcessor, SequenceRows
-from specdec_core.seeds import derive_seed
+from specdec_core.sampling_params import derive_seed
 from specdec_core.worker.model_runner import ModelRunner
 from tests.fakes import NoisyCopy, TokenListModel
 from tests.tiny_models import VOCAB as TINY_VOCAB

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specdec_core.batch_invariance.linear import ExactLinear, Linear
 from specdec_core.batch_invariance.size_classes import ClassTable, SizeSet
-from specdec_core.layers.attention.shape import AttentionShape, SizeRange
+from specdec_core.layers.attention.metadata import AttentionShape, SizeRange
 from specdec_core.worker.model_runner import ModelRunner
 
 ROWS = SizeSet((SizeRange(3, 8),))

@@ -15,7 +15,7 @@ from specdec_core.batch_invariance.size_classes import ClassTable
 from specdec_core.config import Numerics
 from specdec_core.errors import NotExactError
 from specdec_core.layers.attention import sdpa as ragged_attention
-from specdec_core.layers.attention.shape import AttentionShape, SizeRange
+from specdec_core.layers.attention.metadata import AttentionShape, SizeRange
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.loader import settle_numerics
 from specdec_core.loading.self_check import check_rows, make_exact

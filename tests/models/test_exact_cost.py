@@ -8,7 +8,7 @@ import pytest
 
 from specdec_core.batch_invariance.linear import ExactLinear
 from specdec_core.config import Numerics
-from specdec_core.layers.attention.shape import ANY_ATTENTION
+from specdec_core.layers.attention.metadata import ANY_ATTENTION
 from specdec_core.loading import exact_cost
 from specdec_core.loading import loader as loading
 from specdec_core.loading import profiler as timing

@@ -16,7 +16,7 @@ from specdec_core.batch_invariance.linear import (
 )
 from specdec_core.batch_invariance.module import undo_exact
 from specdec_core.batch_invariance.size_classes import SizeSet
-from specdec_core.layers.attention.shape import SizeRange
+from specdec_core.layers.attention.metadata import SizeRange
 from specdec_core.layers.packed_linear import pack_linears
 
 

@@ -13,13 +13,12 @@ from specdec_core.batch_invariance import attention as exact_attention
 from specdec_core.batch_invariance import linear as exact_linear
 from specdec_core.batch_invariance.linear import ExactLinear, find_row_range
 from specdec_core.batch_invariance.size_classes import SizeSet
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics
-from specdec_core.layers.attention.shape import ANY_ATTENTION, SizeRange
+from specdec_core.layers.attention.metadata import ANY_ATTENTION, SizeRange
 from specdec_core.loading import self_check as exact
 from specdec_core.loading.self_check import make_exact
 from specdec_core.model import score
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SamplingParams, SamplingRules
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder
 from specdec_core.worker.round import RoundInput, propose, score_and_verify
 from tests.models.exact_table import ATTENTION, keep_to_classes

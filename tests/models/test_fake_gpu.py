@@ -12,12 +12,11 @@ from torch import Tensor
 
 from benchmarks.paper.answer_book import one_hot_like
 from specdec_core.algorithms.exspec import Exspec
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import EMPTY_HASH, GroupLease, GroupResult, LeaseRow, Role
 from specdec_core.model import score
 from specdec_core.request import Request
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SamplingParams, SamplingRules
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder
 from specdec_core.worker.model_runner import ModelRunner
 from specdec_core.worker.replica import Replica

@@ -10,7 +10,7 @@ from specdec_core.batch_invariance.size_classes import (
     cheapest_run,
     fastest_class,
 )
-from specdec_core.layers.attention.shape import ANY_ATTENTION, AttentionShape, SizeRange
+from specdec_core.layers.attention.metadata import ANY_ATTENTION, AttentionShape, SizeRange
 
 
 def classes(*ends: int) -> list[bool]:

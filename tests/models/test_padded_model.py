@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from specdec_core.algorithms.padded.model import PaddedTransformersModel
-from specdec_core.layers.attention.shape import ANY_ATTENTION
+from specdec_core.layers.attention.metadata import ANY_ATTENTION
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
 from specdec_core.model import ForwardInput, score

@@ -11,7 +11,6 @@ import pytest
 import torch
 from transformers.integrations import accelerate
 
-from specdec_core.choice_rules import SampleRow
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.kv_cache.paged import KVShape
@@ -23,6 +22,7 @@ from specdec_core.loading.loader import DType, LoadConfig, companion_of, load_pa
 from specdec_core.loading.memory import DeviceMemory, KVNeeds
 from specdec_core.loading.memory_plan import ColocatedDraft, MemoryPlan, place, share_of
 from specdec_core.sampling.sampler import choose
+from specdec_core.sampling_params import SampleRow
 from specdec_core.worker.cuda_graphs.buckets import MAX_ROWS
 from tests.models.fake_gpu import GPU
 from tests.models.folders import save_model

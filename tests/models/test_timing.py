@@ -14,7 +14,7 @@ from specdec_core.loading import profiler as timing
 from specdec_core.loading.profiler import known_or_timed, time_steps
 from specdec_core.messages import Role
 from specdec_core.model import ForwardInput, ForwardOutput
-from specdec_core.speculation.expected_prices import PriceTable
+from specdec_core.speculation.pass_prices import PriceTable
 from specdec_core.step_times import StepTime, rows_that_gain
 from tests.fakes import TokenListModel
 

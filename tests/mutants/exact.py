@@ -100,7 +100,7 @@ MUTANTS = (
     ),
     Mutant(
         name="key-length-not-rounded",
-        path="specdec_core/layers/attention/shape.py",
+        path="specdec_core/layers/attention/metadata.py",
         old="num_whole = (num_keys - 1) // self.key_lens[-1] * self.key_lens[-1]",
         new="num_whole = num_keys // self.key_lens[-1] * self.key_lens[-1]",
         breaks="a row whose keys fill a block reads one block more than the same row in company",

@@ -36,7 +36,7 @@ MUTANTS = (
     ),
     _seeded(
         "prefixes-believed-beyond-what-was-fed",
-        "specdec_core/scheduler/prefix_index.py",
+        "specdec_core/scheduler/ready_queue.py",
         old="return found_len - row.base_len",
         new="return len(row.new_ids) if found_len > row.base_len else 0",
         breaks="streams wait for prompts of which the cache has a block",

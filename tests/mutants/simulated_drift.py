@@ -11,7 +11,7 @@ MUTANTS = (
     Mutant(
         name="answers-are-not-checked",
         path="deployments/coordinator/service.py",
-        old="                check_answer(answer, columns, replica.info)\n",
+        old="                _check_answer(answer, columns, replica.info)\n",
         new="",
         breaks="a broken replica's ids reach clients, and every replica that goes on behind them",
         killed_by=_FOUND,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.speculation.expected_prices import PriceTable, row_prices
+from specdec_core.speculation.pass_prices import PriceTable, row_prices
 from specdec_core.step_times import StepTime
 
 GRID = [(n, n * tokens) for n in (1, 8, 32) for tokens in (1, 2, 5)]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from specdec_core.messages import Role
-from specdec_core.scheduler.device import Device
 from specdec_core.scheduler.ready_queue import ReadyQueue
-from specdec_core.scheduler.replicas import ReplicaState
+from specdec_core.scheduler.replicas import Device, ReplicaState
 from specdec_core.scheduler.sequence import KVReservation, Sequence
 from tests.pool.cell import request
 from tests.pool.fake_replica import info

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.speculation.gains import chances_in_a_row, expected_accepted, num_worthwhile
+from specdec_core.speculation.token_selection import (
+    chances_in_a_row,
+    expected_accepted,
+    num_worthwhile,
+)
 
 
 def test_a_token_needs_all_before_it() -> None:

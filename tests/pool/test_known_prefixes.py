@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.messages import LeaseRow
-from specdec_core.scheduler.prefix_index import PrefixIndex
+from specdec_core.scheduler.ready_queue import PrefixIndex
 from specdec_core.scheduler.rows import plan_verification
 from specdec_core.scheduler.sequence import KVReservation, Sequence
 from tests.pool.cell import Cell, config, request

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.speculation.exploration import Exploration
-from specdec_core.speculation.token_selection import CandidateSize
+from specdec_core.speculation.token_selection import CandidateSize, Exploration
 
 
 def count(

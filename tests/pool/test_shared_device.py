@@ -18,8 +18,7 @@ from specdec_core.config import (
 )
 from specdec_core.messages import GroupLease, Role
 from specdec_core.scheduler import SendLease
-from specdec_core.scheduler.device import Device, OpenLease
-from specdec_core.scheduler.replicas import ReplicaSet
+from specdec_core.scheduler.replicas import Device, OpenLease, ReplicaSet
 from specdec_core.speculation.k_policy import FixedPolicy
 from specdec_core.speculation.k_trace import Record, TracedK
 from tests.pool.cell import Cell, config, request

@@ -11,8 +11,7 @@ import struct
 from collections.abc import Sequence
 from itertools import accumulate
 
-from specdec_core.choice_rules import SamplingRules
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SamplingParams, SamplingRules
 
 M64 = 2**64 - 1
 M32 = 2**32 - 1

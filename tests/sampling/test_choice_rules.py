@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SamplingParams, SamplingRules
 
 GRAMMAR = GrammarSpec(GrammarKind.REGEX, "a+")
 PLAIN = SamplingParams(temperature=0.8, top_p=0.9, logit_bias=((5, 1.0),), seed=3)

@@ -10,10 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.sampling.gumbel import gumbel, hash31, noise_keys
 from specdec_core.sampling.sampler import NO_CHOICE, choose
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SampleRow, SamplingParams, SamplingRules
 from tests.sampling import reference
 
 pytestmark = pytest.mark.usefixtures("decider")

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling import logit_processors
 from specdec_core.sampling.logit_processors import (
@@ -21,7 +20,13 @@ from specdec_core.sampling.logit_processors import (
     process,
 )
 from specdec_core.sampling.sampler import NO_CHOICE, choose
-from specdec_core.sampling_params import SAMPLING_FIELDS, Effect, SamplingParams
+from specdec_core.sampling_params import (
+    SAMPLING_FIELDS,
+    Effect,
+    SampleRow,
+    SamplingParams,
+    SamplingRules,
+)
 from tests.sampling import reference
 
 pytestmark = pytest.mark.usefixtures("decider")

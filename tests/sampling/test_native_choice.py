@@ -12,7 +12,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.kernels.build import FLAGS
 from specdec_core.loading.loader import make_decoder
 from specdec_core.sampling import cpu as native_choice
@@ -23,7 +22,7 @@ from specdec_core.sampling.cpu import (
     load_choice_kernels,
 )
 from specdec_core.sampling.sampler import NO_CHOICE, choose
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SampleRow, SamplingParams, SamplingRules
 from tests.tiny_models import tiny_model
 
 BUILDS = {"as this machine is": FLAGS, "with short vectors": (*FLAGS, "-mno-avx", "-mno-avx2")}

@@ -15,8 +15,7 @@ from specdec_core.sampling.gumbel import (
     hash31,
     noise_keys,
 )
-from specdec_core.sampling_params import MAX_SEED
-from specdec_core.seeds import derive_seed, mix64
+from specdec_core.sampling_params import MAX_SEED, derive_seed, mix64
 from tests.sampling import reference
 
 CPU = torch.device("cpu")

@@ -10,10 +10,9 @@ import math
 import pytest
 import torch
 
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.sampling.filters import filter_candidates, first_candidates
 from specdec_core.sampling.sampler import choose
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SampleRow, SamplingParams, SamplingRules
 from tests.sampling import reference
 
 

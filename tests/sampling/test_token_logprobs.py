@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.sampling.sampler import NO_CHOICE
 from specdec_core.sampling.token_logprobs import measure_logprobs
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SampleRow, SamplingParams, SamplingRules
 from tests.sampling import reference
 
 

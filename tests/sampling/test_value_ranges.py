@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling.sampler import NO_CHOICE, choose
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SampleRow, SamplingParams, SamplingRules
 
 pytestmark = pytest.mark.usefixtures("decider")
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.tokens import guess, next_token, salt_of
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import (
     EMPTY_HASH,
@@ -23,7 +22,7 @@ from specdec_core.messages import (
     RowStatus,
     extend_hash,
 )
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SamplingParams, SamplingRules
 from specdec_core.worker.replica import Replica
 from tests.fakes import TokenListModel
 

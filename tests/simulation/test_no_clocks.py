@@ -9,7 +9,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent / "deployments"
 RUN = (
-    "coordinator/answer_check.py",
     "coordinator/quotas.py",
     "coordinator/connections.py",
     "coordinator/draining.py",

@@ -8,7 +8,7 @@ from deployments.errors import WrongTypeError
 from deployments.ingress.answer import AnswerOptions
 from deployments.text.answers.asking import CallsAsked
 from deployments.text.chat_messages import checked_messages, checked_tools
-from deployments.text.chat_template import ChatOptions, template_variables
+from deployments.text.chat_rendering import ChatOptions, template_variables
 from deployments.text.json_text import read_json
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError

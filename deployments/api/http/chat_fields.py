@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from deployments.errors import WrongTypeError
 from deployments.text.chat_messages import checked_tools
-from deployments.text.chat_template import ChatOptions, template_variables
+from deployments.text.chat_rendering import ChatOptions, template_variables
 from specdec_core.errors import InvalidRequestError
 
 

@@ -41,7 +41,9 @@ class BodyCoding:
         self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        coding = _coding_of(scope)
+        is_http = scope["type"] == "http"
+        codings = Headers(scope=scope).getlist("content-encoding") if is_http else ()
+        coding = ", ".join(codings).strip().lower()
         if coding in ("", "identity"):
             await self._app(scope, receive, send)
         elif coding in _CODINGS:
@@ -94,12 +96,6 @@ class _Plain:
         return InvalidRequestError(f"the body is not valid {self._coding}: {reason}")
 
 
-def _coding_of(scope: Scope) -> str:
-    if scope["type"] != "http":
-        return ""
-    return ", ".join(Headers(scope=scope).getlist("content-encoding")).strip().lower()
-
-
 BODY_TIMEOUT_S = 60.0
 """Maximum seconds until a body has come. Its request takes a slot of an ingress meanwhile."""
 
@@ -120,7 +116,8 @@ class BodyLimit:
         if _declared_length(scope) > self._max_bytes:
             await self._refuse(scope, receive, send)
             return
-        num_bytes, deadline = 0, self._deadline()
+        num_bytes = 0
+        deadline: float | None = asyncio.get_running_loop().time() + self._timeout_s
 
         async def counted() -> Message:
             nonlocal num_bytes, deadline
@@ -139,9 +136,6 @@ class BodyLimit:
             return message
 
         await self._app(scope, counted, send)
-
-    def _deadline(self) -> float | None:
-        return asyncio.get_running_loop().time() + self._timeout_s
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         await error_response(BodyTooLargeError(self._message()))(scope, receive, send)

@@ -326,12 +326,8 @@ class Response:
         }
 
     def _told(self, choice: Choice, piece: OutputChunk) -> tuple[dict[str, Any], Found]:
-        """Return the fields of a chunk that both shapes have, and what was read from the chunk."""
+        """Count a chunk. Return the fields that both shapes have, and what was read from it."""
         found = choice.answer.read(piece)
-        return self._entry(choice, piece), found
-
-    def _entry(self, choice: Choice, piece: OutputChunk) -> dict[str, Any]:
-        """Return the fields of a chunk that both shapes have, and count the chunk."""
         choice.num_tokens = piece.index + len(piece.token_ids)
         choice.stats = piece.stats or choice.stats
         entry: dict[str, Any] = {
@@ -346,7 +342,7 @@ class Response:
                 entry["token_ids"] = list(piece.token_ids)
             if piece.index == 0:
                 entry["prompt_token_ids"] = list(choice.generation.request.prompt_token_ids)
-        return entry
+        return entry, found
 
     def _logprobs(self, choice: Choice, piece: OutputChunk) -> dict[str, Any] | None:
         count = choice.generation.request.params.num_logprobs

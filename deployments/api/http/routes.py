@@ -56,7 +56,7 @@ from deployments.observability.metrics.export_prometheus import CONTENT_TYPE, me
 from deployments.observability.metrics.visibility import visible
 from deployments.text.answers.choosing import ChosenFormats
 from deployments.text.chat_messages import checked_messages
-from deployments.text.chat_template import ChatOptions
+from deployments.text.chat_rendering import ChatOptions
 from deployments.version import package_version
 
 Result = TypeVar("Result")

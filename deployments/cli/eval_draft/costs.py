@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.model import CachedModel, score
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SamplingParams, SamplingRules
 from specdec_core.worker.round import RoundInput, propose, score_and_verify
 
 _REPEATS = 15

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from deployments.cli.generate.prompt_file import PromptLine
-from deployments.ingress.sampling_request import resolve_sampling
+from deployments.ingress.generation_request import resolve_sampling
 from deployments.text.chat_messages import checked_messages
 from deployments.text.tokenizer import TextModel
 from specdec_core.errors import InvalidRequestError

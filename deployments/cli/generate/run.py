@@ -20,7 +20,7 @@ from deployments.cli.generate.prompt_file import PromptLine
 from deployments.cli.generate.prompt_text import Conversation, encode_line, first_messages
 from deployments.cli.progress import request_progress
 from deployments.config.flags import values_of
-from deployments.ingress.sampling_request import resolve_sampling
+from deployments.ingress.generation_request import resolve_sampling
 from deployments.text.detokenizer import answer_text
 from deployments.text.tokenizer import TextModel
 from specdec_core.engine import AlgorithmName, Engine

@@ -19,12 +19,12 @@ from torch import Tensor
 from deployments.cli.verify.compare import Difference
 from specdec_core.algorithms.padded.interface import PaddedBatch
 from specdec_core.algorithms.padded.model import padded
-from specdec_core.choice_rules import SampleRow
 from specdec_core.model import CachedModel, ForwardInput, ScoringModel, score
 from specdec_core.request import Request
 from specdec_core.sampling.gumbel import gumbel, noise_keys
 from specdec_core.sampling.logit_processors import process
 from specdec_core.sampling.sampler import choose
+from specdec_core.sampling_params import SampleRow
 
 NUM_COMPARED = 32
 """Number of tokens of each answer that are scored alone and in company."""

@@ -12,7 +12,7 @@ from deployments.cli.verify.audit import Audit, Report
 from deployments.cli.verify.draft import num_left_out, self_draft
 from deployments.cli.verify.options import VerifyOptions
 from deployments.demo.models import resolve_model
-from deployments.ingress.sampling_request import resolve_sampling
+from deployments.ingress.generation_request import resolve_sampling
 from deployments.text.tokenizer import TextModel
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError

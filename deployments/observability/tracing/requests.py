@@ -1,24 +1,66 @@
-"""Incoming requests of an ingress: the traces to which they belong, and their spans."""
+"""Incoming requests of an ingress: their scope, the traces to which they belong, and their spans.
+
+Serve gives every request a task of its own, so a scope is begun and never left.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
 from opentelemetry import propagate
 from opentelemetry.context import Context, get_current
-from opentelemetry.trace import SpanKind, Tracer, get_current_span
+from opentelemetry.trace import (
+    INVALID_SPAN_CONTEXT,
+    SpanContext,
+    SpanKind,
+    Tracer,
+    get_current_span,
+)
 from opentelemetry.util.types import AttributeValue
 
-from deployments.observability.scope import RequestScope, begin_scope, current_scope
 from deployments.observability.tracing import names
 from deployments.observability.tracing.request_span import RequestSpan, TracedAnswer, TracedRequest
+from specdec.v1 import coordination_pb2
 from specdec.v1 import generation_pb2 as pb
 
 T = TypeVar("T", bound=TracedAnswer)
+
+
+@dataclass(eq=False, slots=True)
+class RequestScope:
+    """Scope of one client request, with all of its choices."""
+
+    context: SpanContext = INVALID_SPAN_CONTEXT
+    """Context of our span. Without our span, context of the client's span."""
+    span: RequestSpan | None = None
+    """Our span. None if the request is not traced."""
+    request_id: str = ""
+    """Request ID. Empty until the request has been checked."""
+
+
+_scope: ContextVar[RequestScope | None] = ContextVar("specdec_request_scope", default=None)
+
+
+def current_scope() -> RequestScope | None:
+    return _scope.get()
+
+
+def begin_scope(scope: RequestScope) -> None:
+    """Set the scope for this task, and for tasks that it creates from now on."""
+    _scope.set(scope)
+
+
+def carried_trace() -> coordination_pb2.TraceContext | None:
+    """Return the trace context of the current request, for processes that continue its work. None
+    if the request is not traced."""
+    scope = _scope.get()
+    return None if scope is None or scope.span is None else scope.span.carried
 
 
 class Operation(StrEnum):

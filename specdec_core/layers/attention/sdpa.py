@@ -16,11 +16,11 @@ from specdec_core.errors import ModelNotSupportedError
 from specdec_core.layers.attention.backend import LayerPools
 from specdec_core.layers.attention.metadata import (
     AttentionMetadata,
+    AttentionShape,
     KVBlocks,
     Segment,
     plan_segments,
 )
-from specdec_core.layers.attention.shape import AttentionShape
 from specdec_core.model import ForwardInput
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from specdec_core.layers.attention.shape import AttentionShape
+from specdec_core.layers.attention.metadata import AttentionShape
 from specdec_core.model import ForwardInput
 
 MAX_ROWS = 128

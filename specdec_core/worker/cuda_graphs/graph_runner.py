@@ -14,7 +14,7 @@ from collections.abc import Collection, Hashable
 import torch
 from torch import Tensor
 
-from specdec_core.layers.attention.shape import AttentionShape
+from specdec_core.layers.attention.metadata import AttentionShape
 from specdec_core.model import ForwardInput
 from specdec_core.worker.cuda_graphs.buckets import (
     MAX_QUERIES,

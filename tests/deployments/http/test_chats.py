@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deployments.text.chat_template import compile_template
+from deployments.text.chat_rendering import compile_template
 from tests.deployments.http_server import TEXT, run, server
 
 USER = {"role": "user", "content": "HI"}

@@ -10,7 +10,7 @@ import pytest
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.generation_request import GenerationRequest
 from specdec_core.config import SchedulerConfig
-from specdec_core.seeds import derive_seed
+from specdec_core.sampling_params import derive_seed
 from tests.deployments.fake_replica import continuation
 from tests.deployments.http_server import (
     SPECULATION,

@@ -10,7 +10,7 @@ import pytest
 
 from deployments.api.http.unknown_fields import UnknownFields
 from deployments.config.service import UnknownFieldsMode
-from deployments.text.chat_template import compile_template
+from deployments.text.chat_rendering import compile_template
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.http_server import TEXT, completion, expected_text, run, server, stream
 

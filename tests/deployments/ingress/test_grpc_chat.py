@@ -11,7 +11,7 @@ import pytest
 from deployments.api.grpc.chat import chat_of
 from deployments.api.http.schemas import ChatBody
 from deployments.text.chat_messages import checked_messages
-from deployments.text.chat_template import ChatOptions, compile_template
+from deployments.text.chat_rendering import ChatOptions, compile_template
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.fake_text import fake_text_model

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.seeds import derive_seed
+from specdec_core.sampling_params import derive_seed
 from tests.deployments.fake_replica import continuation
 from tests.deployments.fake_text import fake_text_model
 from tests.deployments.ingress.test_grpc_api import FakeContext, api, run

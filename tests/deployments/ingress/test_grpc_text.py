@@ -13,7 +13,7 @@ from deployments.api.grpc.service import GrpcApi
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
 from deployments.text.chat_messages import SpecialTokensInText
-from deployments.text.chat_template import compile_template
+from deployments.text.chat_rendering import compile_template
 from deployments.text.control_tokens import ControlTokens, control_token_ids
 from deployments.text.tokenizer import TextModel
 from specdec.v1 import generation_pb2 as pb

@@ -21,7 +21,7 @@ from deployments.ingress.request_limits import (
     MAX_STOP_CHARS,
     RequestLimits,
 )
-from deployments.text.chat_template import ChatOptions
+from deployments.text.chat_rendering import ChatOptions
 from deployments.text.tokenizer import TextModel
 from specdec_core.config import SpeculationConfig
 from specdec_core.errors import InvalidRequestError

@@ -20,7 +20,7 @@ from deployments.api.http.routes import build_http_app
 from deployments.config.service import SpecMetrics
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
-from deployments.text.chat_template import compile_template
+from deployments.text.chat_rendering import compile_template
 from specdec.v1 import generation_pb2 as pb
 from tests.deployments.fake_text import fake_text_model
 from tests.deployments.ingress.test_client_resume import ScriptedPool, service_of

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, normalizers
 from tokenizers.models import BPE
 
-from deployments.ingress.sampling_request import MAX_BAD_WORD_CHARS, resolve_sampling
+from deployments.ingress.generation_request import MAX_BAD_WORD_CHARS, resolve_sampling
 from deployments.text.sampling_fields import SamplingFields
 from deployments.text.tokenizer import TextModel
 from specdec_core.errors import InvalidRequestError

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from deployments.text.chat_messages import TemplateInput
-from deployments.text.chat_template import ChatOptions, compile_template
+from deployments.text.chat_rendering import ChatOptions, compile_template
 from deployments.text.template_process import render_apart
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.http_server import TEXT, run, server

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deployments.text.chat_template import ChatTemplate, compile_template
+from deployments.text.chat_rendering import ChatTemplate, compile_template
 
 _HERMES_TOOLS = """\
 {%- if tools %}<|im_start|>tools

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.chat_templates import theirs
 from deployments.text.chat_messages import TemplateInput, checked_messages
-from deployments.text.chat_rendering import forms, known_roles, render
-from deployments.text.chat_template import ChatTemplate
+from deployments.text.chat_rendering import ChatTemplate, forms, known_roles, render
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.text.stand_ins import STAND_INS, VARIABLES
 

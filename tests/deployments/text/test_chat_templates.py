@@ -24,8 +24,7 @@ from benchmarks.chat_templates import (
 from benchmarks.chat_templates import theirs as theirs_of
 from deployments.text import chat_rendering
 from deployments.text.chat_messages import TemplateInput, checked_messages
-from deployments.text.chat_rendering import render
-from deployments.text.chat_template import compile_template
+from deployments.text.chat_rendering import compile_template, render
 from deployments.text.tokenizer import load_text_model
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from tests.deployments.text.stand_ins import SOURCES, STAND_INS, VARIABLES

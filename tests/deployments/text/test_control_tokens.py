@@ -22,7 +22,7 @@ from tokenizers import (
 from transformers import PreTrainedTokenizerFast
 
 from deployments.text.chat_messages import SpecialTokensInText
-from deployments.text.chat_template import ChatOptions, compile_template
+from deployments.text.chat_rendering import ChatOptions, compile_template
 from deployments.text.control_tokens import ControlTokens, control_token_ids
 from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.errors import InvalidRequestError

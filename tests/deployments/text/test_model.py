@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.text.chat_template import ChatOptions, compile_template
+from deployments.text.chat_rendering import ChatOptions, compile_template
 from deployments.text.detokenizer import IncrementalDetokenizer, StopStrings
 from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deployments.text.chat_template import ChatOptions
+from deployments.text.chat_rendering import ChatOptions
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.fake_text import FakeBackend, fake_text_model
 from tests.deployments.http_server import TEXT, run, server

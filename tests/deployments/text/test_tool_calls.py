@@ -15,7 +15,7 @@ from deployments.text.answers.formats import AnswerFormat
 from deployments.text.answers.mark_text import MarkTokens
 from deployments.text.answers.reading import Answers, Begun
 from deployments.text.chat_messages import checked_tools
-from deployments.text.chat_template import ChatOptions, compile_template
+from deployments.text.chat_rendering import ChatOptions, compile_template
 from deployments.text.grammar_library import try_grammar
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarSpec

@@ -30,7 +30,6 @@ from deployments.wire.request_codec import (
     write_event,
 )
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics, SpecMethod
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.kv_cache.spec import FullAttentionSpec
@@ -47,7 +46,7 @@ from specdec_core.messages import (
     RowStatus,
 )
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
-from specdec_core.sampling_params import MAX_SEED, SamplingParams
+from specdec_core.sampling_params import MAX_SEED, SamplingParams, SamplingRules
 from specdec_core.step_times import StepTime
 
 NEVER_BANNED = 2**31 - 1

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from specdec_core.layers.attention.shape import FAST_ATTENTION, AttentionShape, SizeRange
+from specdec_core.layers.attention.metadata import FAST_ATTENTION, AttentionShape, SizeRange
 from specdec_core.model import ForwardInput
 from specdec_core.worker.cuda_graphs.buckets import (
     Bucket,

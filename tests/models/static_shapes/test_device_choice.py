@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.sampling.device import (
     ChoiceKind,
     choose_on_device,
@@ -18,8 +17,7 @@ from specdec_core.sampling.device import (
     pack_facts,
 )
 from specdec_core.sampling.sampler import NO_CHOICE, choose
-from specdec_core.sampling_params import MAX_SEED, SamplingParams
-from specdec_core.seeds import mix64
+from specdec_core.sampling_params import MAX_SEED, SampleRow, SamplingParams, SamplingRules, mix64
 
 VOCAB = 300
 GREEDY = SamplingParams(temperature=0.0)

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.errors import OutOfBlocksError
 from specdec_core.model import ForwardInput, score
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SamplingParams, SamplingRules
 from specdec_core.worker.model_runner import ModelRunner
 from specdec_core.worker.round import RoundInput, propose
 from tests.models.static_shapes.models import fixed, ragged

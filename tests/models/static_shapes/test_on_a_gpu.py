@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.loading.memory import DeviceMemory, peak_bytes
 from specdec_core.model import score
 from specdec_core.sampling.sampler import choose
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SampleRow, SamplingParams, SamplingRules
 from specdec_core.worker.cuda_graphs import capture as captures
 from specdec_core.worker.cuda_graphs.recorder import GraphRecorder, Recorder
 from specdec_core.worker.model_runner import ModelRunner

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import DEFAULT_MAX_CHOICES
 from specdec_core.layers.attention.paged import BlockAttention
 from specdec_core.model import score
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SamplingParams, SamplingRules
 from specdec_core.worker.cuda_graphs import device_plan
 from specdec_core.worker.cuda_graphs.graph_runner import _OWN_AFTER
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder, Work

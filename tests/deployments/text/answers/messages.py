@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deployments.text.answers.reading import Answers, Found
-from deployments.text.chat_template import ChatTemplate
+from deployments.text.chat_rendering import ChatTemplate
 
 ARGUMENTS: Mapping[str, Any] = {
     "text": 'it\'s "<b>" & ünï\n{x}: </i> 🙂',

@@ -16,7 +16,7 @@ import pytest
 from deployments.text.answers.choosing import choose
 from deployments.text.answers.formats import START_ANCHORS
 from deployments.text.answers.reading import Answers, Begun, Found
-from deployments.text.chat_template import compile_template
+from deployments.text.chat_rendering import compile_template
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.text.answers.messages import (
     ARGUMENTS,

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer
 from deployments.text.answers.call_formats import CALL_FORMATS
 from deployments.text.answers.reading import Begun
 from deployments.text.answers.reasoning_formats import REASONING_FORMATS
-from deployments.text.chat_template import compile_template
+from deployments.text.chat_rendering import compile_template
 from tests.clients.dialects import DIALECTS, Dialect
 from tests.deployments.text.answers.messages import ARGUMENTS, Message, found_in, read, written
 from tests.deployments.text.answers.spoken import ONE_CALL, PAIRS, answers_of, spoken
