@@ -139,7 +139,7 @@ class AdmissionQueue:
 
         The replica frees the slot after everything that was leased there.
         """
-        replica = self._replicas[sequence.places[role].replica_id]
+        replica = self._replicas[sequence.reservations[role].replica_id]
         self._outbox.free(replica.replica_id, sequence.sequence_id)
         self._remove(replica, sequence)
 
@@ -147,9 +147,9 @@ class AdmissionQueue:
         """The sequence ends: leave the queue and every replica."""
         self.waiting.discard(sequence)
         self.waiting.end(sequence)
-        for place in list(sequence.places.values()):
-            self._outbox.free(place.replica_id, sequence.sequence_id)
-            self._replicas[place.replica_id].remove(sequence)
+        for reservation in list(sequence.reservations.values()):
+            self._outbox.free(reservation.replica_id, sequence.sequence_id)
+            self._replicas[reservation.replica_id].remove(sequence)
         self._undrafted.pop(sequence.sequence_id, None)
         self._proposer.end(sequence)
 
@@ -183,7 +183,7 @@ class AdmissionQueue:
             return False
         for target in self._replicas.targets:
             for other in target.background.values():
-                if other.places[Role.TARGET].row is None:
+                if other.reservations[Role.TARGET].row is None:
                     self.preempt(other)
                     return True
         return False

@@ -200,26 +200,26 @@ class BatchBuilder:
                 if sequence.draft is not None:
                     self._note_on_draft(sequence, sequence.draft)
 
-    def _note_on_target(self, sequence: Sequence, place: KVReservation) -> None:
-        replica = self._records[place.replica_id]
+    def _note_on_target(self, sequence: Sequence, reservation: KVReservation) -> None:
+        replica = self._records[reservation.replica_id]
         ready = replica.ready_queue
         # An open lease decides how the sequence continues, so no other may.
-        if place.row is not None or (sequence.draft is not None and sequence.is_drafting):
-            ready.mark_in_flight(sequence.sequence_id, place.replica_id)
+        if reservation.row is not None or (sequence.draft is not None and sequence.is_drafting):
+            ready.mark_in_flight(sequence.sequence_id, reservation.replica_id)
             return
         proposal = self._proposer.proposal(sequence)
         if proposal is not None:
             chunk = self._config.prefill_chunk
             if len(replica.sequences) == 1 and sequence.is_only_read:
                 chunk *= _ALONE
-            ready.enqueue(plan_verification(sequence, place, proposal, chunk))
+            ready.enqueue(plan_verification(sequence, reservation, proposal, chunk))
         else:
             ready.await_draft(sequence)
 
-    def _note_on_draft(self, sequence: Sequence, place: KVReservation) -> None:
-        replica = self._records[place.replica_id]
+    def _note_on_draft(self, sequence: Sequence, reservation: KVReservation) -> None:
+        replica = self._records[reservation.replica_id]
         row = self._plan_draft(replica, sequence)
-        if sequence.draft is not place:
+        if sequence.draft is not reservation:
             return  # it has left the draft instead of getting a row
         if row is not None:
             replica.ready_queue.enqueue(row)
@@ -229,8 +229,8 @@ class BatchBuilder:
             replica.ready_queue.remove(sequence.sequence_id)
 
     def _plan_draft(self, replica: ReplicaState, sequence: Sequence) -> ScheduledRow | None:
-        place = sequence.draft
-        if place is None or place.row is not None or sequence.target is None:
+        reservation = sequence.draft
+        if reservation is None or reservation.row is not None or sequence.target is None:
             return None
         room = replica.longest_len - len(sequence.ids)
         if room <= 0:
@@ -240,9 +240,9 @@ class BatchBuilder:
         is_free = sequence.target.row is None
         if is_free and self._proposer.next_role(sequence) is DRAFT:
             wanted = self._proposer.num_draft_tokens(sequence)
-            return plan_drafting(sequence, place, min(wanted, room), chunk)
+            return plan_drafting(sequence, reservation, min(wanted, room), chunk)
         if self._proposer.needs_side_lease(sequence):
-            return plan_drafting(sequence, place, 0, chunk)
+            return plan_drafting(sequence, reservation, 0, chunk)
         return None
 
     def _reserve_all(self, replica: ReplicaState, rows: list[ScheduledRow]) -> list[ScheduledRow]:
@@ -251,8 +251,8 @@ class BatchBuilder:
         fitting: list[ScheduledRow] = []
         for row in rows:
             sequence = row.sequence
-            place = sequence.target if is_target else sequence.draft
-            if place is not None and reserve(place, row.slot_len):
+            reservation = sequence.target if is_target else sequence.draft
+            if reservation is not None and reserve(reservation, row.slot_len):
                 fitting.append(row)
             elif (shortened := self._make_room(replica, row)) is not None:
                 fitting.append(shortened)
@@ -266,10 +266,10 @@ class BatchBuilder:
         """
         sequence = row.sequence
         role = replica.role
-        while (place := sequence.place(role)) is not None:
-            if replica.reserve(place, row.slot_len):
+        while (reservation := sequence.reservation(role)) is not None:
+            if replica.reserve(reservation, row.slot_len):
                 return row
-            max_len = replica.max_len(place)
+            max_len = replica.max_len(reservation)
             if max_len >= row.end_len:
                 row = fit(row, max_len)
                 continue
@@ -283,7 +283,7 @@ class BatchBuilder:
         return None
 
     def _victim(self, replica: ReplicaState, sequence: Sequence) -> Sequence | None:
-        idle = (s for s in replica.sequences.values() if s.places[replica.role].row is None)
+        idle = (s for s in replica.sequences.values() if s.reservations[replica.role].row is None)
         youngest = max(idle, key=lambda one: one.rank)
         return None if youngest is sequence else youngest
 
@@ -321,17 +321,17 @@ class BatchBuilder:
         mark_in_flight, replica_id = replica.ready_queue.mark_in_flight, replica.replica_id
         for row in rows:
             sequence = row.sequence
-            place = sequence.target if is_target else sequence.draft
-            assert place is not None, "blocks were reserved for it"
-            place.row, place.reason = row.lease_row, row.reason
-            place.lease_id = lease_id
-            place.has_rules = True
+            reservation = sequence.target if is_target else sequence.draft
+            assert reservation is not None, "blocks were reserved for it"
+            reservation.row, reservation.reason = row.lease_row, row.reason
+            reservation.lease_id = lease_id
+            reservation.has_rules = True
             if is_target:
                 mark_in_flight(sequence.sequence_id, replica_id)
                 if sequence.draft is not None:
                     self._note_on_draft(sequence, sequence.draft)
             else:
-                self._note_on_draft(sequence, place)
+                self._note_on_draft(sequence, reservation)
                 if sequence.target is not None:
                     self._note_on_target(sequence, sequence.target)
 

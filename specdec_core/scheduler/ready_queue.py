@@ -254,8 +254,8 @@ class ReadyQueue:
         rows = list(self)
         if any(row.num_choices == 0 for row in rows):
             return False
-        places = [row.sequence.target for row in rows]
-        targets = {place.replica_id for place in places if place is not None}
+        reservations = [row.sequence.target for row in rows]
+        targets = {one.replica_id for one in reservations if one is not None}
         return not targets.isdisjoint(self._in_flight.values())
 
     def enqueue(self, row: ScheduledRow) -> None:

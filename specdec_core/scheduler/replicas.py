@@ -202,9 +202,9 @@ class ReplicaState:
 
     def add(self, sequence: Sequence, length: int) -> None:
         """Give the sequence a slot with room for `length` positions."""
-        assert sequence.place(self.role) is None, "a sequence has one reservation per role"
+        assert sequence.reservation(self.role) is None, "a sequence has one reservation per role"
         reservation = KVReservation(self.replica_id)
-        sequence.take_place(self.role, reservation)
+        sequence.set_reservation(self.role, reservation)
         self.sequences[sequence.sequence_id] = sequence
         if sequence.is_background:
             self.background[sequence.sequence_id] = sequence
@@ -213,9 +213,9 @@ class ReplicaState:
         self.touch(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        reservation = sequence.place(self.role)
+        reservation = sequence.reservation(self.role)
         assert reservation is not None, "a sequence is removed from where it was added"
-        sequence.take_place(self.role, None)
+        sequence.set_reservation(self.role, None)
         del self.sequences[sequence.sequence_id]
         self.background.pop(sequence.sequence_id, None)
         self.ready_queue.remove(sequence.sequence_id)

@@ -59,10 +59,10 @@ class ResultHandler:
             sequence = sequences.get(sequence_id)
             if sequence is None:
                 continue  # it has ended meanwhile: the answer is discarded
-            place = sequence.target if is_target else sequence.draft
-            assert place is not None, "who is here has a place"
-            assert place.lease_id == lease_id, "a place is kept while it is leased"
-            place.row = place.lease_id = None
+            reservation = sequence.target if is_target else sequence.draft
+            assert reservation is not None, "a sequence of the replica has a reservation"
+            assert reservation.lease_id == lease_id, "a reservation is kept while it is leased"
+            reservation.row = reservation.lease_id = None
             if is_target or row.num_choices > 0:  # it was the owner
                 sequence.ready_since = now
             changed[sequence_id] = sequence  # ReplicaState.touch
@@ -70,7 +70,7 @@ class ResultHandler:
             if answer.status is not OK:
                 self._not_run(replica, sequence, row, answer)
             elif not is_target:
-                self._drafted(replica, sequence, place, row, answer)
+                self._drafted(replica, sequence, reservation, row, answer)
             elif not _is_consistent(sequence, row, answer):
                 self._fail(sequence, "the replica's answer does not belong to the row")
             else:
@@ -79,10 +79,10 @@ class ResultHandler:
                 if answer.num_found:
                     sequence.take_found(row.base_len, answer.num_found)
                 if row.num_choices > 0:
-                    self._commit(replica, sequence, place, row, answer)
+                    self._commit(replica, sequence, reservation, row, answer)
                 else:
-                    place.cached_len = min(answer.cached_len, row.end_len)
-                    replica.release(place, answer.cached_len, len(sequence.ids))
+                    reservation.cached_len = min(answer.cached_len, row.end_len)
+                    replica.release(reservation, answer.cached_len, len(sequence.ids))
                 if known is not None:
                     known.learn(sequence, row.base_len, answer.cached_len)
 
@@ -94,7 +94,7 @@ class ResultHandler:
         can_send_more = row.base_len > 0 or row.rules is None
         if answer.status is RowStatus.KV_MISS and can_send_more:
             self._stats.num_kv_misses += 1
-            _believe_less(sequence.places[replica.role], row, answer.cached_len)
+            _believe_less(sequence.reservations[replica.role], row, answer.cached_len)
         else:
             self._refused(replica, sequence, answer)
 
@@ -114,24 +114,24 @@ class ResultHandler:
         self,
         replica: ReplicaState,
         sequence: Sequence,
-        place: KVReservation,
+        reservation: KVReservation,
         row: LeaseRow,
         answer: RowResult,
     ) -> None:
         tokens = answer.tokens[: row.num_choices]
-        place.cached_len = min(answer.cached_len, row.end_len + len(tokens))
-        replica.release(place, answer.cached_len, len(sequence.ids))
+        reservation.cached_len = min(answer.cached_len, row.end_len + len(tokens))
+        replica.release(reservation, answer.cached_len, len(sequence.ids))
         if row.num_choices > 0:
             current = sequence.round
             assert current is not None, "a draft is asked within a round"
             assert current.committed_len == row.end_len, "nobody commits while the draft owns"
-            current.take_draft(tokens, place.reason)
+            current.take_draft(tokens, reservation.reason)
 
     def _commit(
         self,
         replica: ReplicaState,
         sequence: Sequence,
-        place: KVReservation,
+        reservation: KVReservation,
         row: LeaseRow,
         answer: RowResult,
     ) -> None:
@@ -157,7 +157,7 @@ class ResultHandler:
             self._learn(sequence, current, row, answer)
         if not sequence.is_background:
             self._stats.record_round(num_drafted, num_accepted, num_tokens)
-            self._stats.k_causes[place.reason] += 1
+            self._stats.k_causes[reservation.reason] += 1
             sequence.account.num_served += num_tokens
         if replica.is_exact:
             sequence.pinned_fingerprint = replica.info.fingerprint
@@ -170,8 +170,8 @@ class ResultHandler:
             return
         self._requests.emit(sequence, tokens, logprobs)
         held_len, num_ids = answer.cached_len, len(sequence.ids)
-        place.cached_len = held_len if held_len < num_ids else num_ids - 1
-        replica.release(place, held_len, num_ids)
+        reservation.cached_len = held_len if held_len < num_ids else num_ids - 1
+        replica.release(reservation, held_len, num_ids)
 
     def _learn(self, sequence: Sequence, current: Round, row: LeaseRow, answer: RowResult) -> None:
         """Report drafted and chosen tokens to the K policy.
@@ -189,10 +189,10 @@ class ResultHandler:
         self._requests.finish(sequence, FinishReason.ERROR, error=error, error_kind=kind)
 
 
-def _believe_less(place: KVReservation, row: LeaseRow, cached_len: int) -> None:
+def _believe_less(reservation: KVReservation, row: LeaseRow, cached_len: int) -> None:
     """Start the next row lower after a KV miss. After repeated misses it starts from nothing."""
-    place.cached_len = cached_len if cached_len < row.base_len else 0
-    place.has_rules = place.cached_len > 0
+    reservation.cached_len = cached_len if cached_len < row.base_len else 0
+    reservation.has_rules = reservation.cached_len > 0
 
 
 def _is_consistent(sequence: Sequence, row: LeaseRow, answer: RowResult) -> bool:

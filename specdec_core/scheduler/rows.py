@@ -96,14 +96,14 @@ age_of: Callable[[ScheduledRow], Age] = attrgetter("age")
 
 
 def plan_verification(
-    sequence: Sequence, place: KVReservation, proposal: tuple[int, ...], chunk: int
+    sequence: Sequence, reservation: KVReservation, proposal: tuple[int, ...], chunk: int
 ) -> ScheduledRow:
     """Return a row that catches up and checks `proposal`.
 
     While more than `chunk` IDs are missing, the row is a bare chunk. Tokens that a client brought
     back fill a row up to `chunk` IDs, as a catch-up does.
     """
-    num_ids, cached_len = len(sequence.ids), place.cached_len
+    num_ids, cached_len = len(sequence.ids), reservation.cached_len
     # No min(): a call takes ten times as long as a comparison.
     end_len = num_ids if cached_len + chunk >= num_ids else cached_len + chunk
     base_len = cached_len if cached_len < num_ids else num_ids - 1
@@ -132,7 +132,7 @@ def plan_verification(
             checked,
             num_choices,
             num_scored,
-            None if place.has_rules else sequence.request.rules,
+            None if reservation.has_rules else sequence.request.rules,
         ),
     )
     current = sequence.round
@@ -141,13 +141,13 @@ def plan_verification(
 
 
 def plan_drafting(
-    sequence: Sequence, place: KVReservation, num_draft_tokens: int, chunk: int
+    sequence: Sequence, reservation: KVReservation, num_draft_tokens: int, chunk: int
 ) -> ScheduledRow:
     """Return a row that catches up by at most `chunk` IDs and drafts.
 
     With 0 draft tokens the row only catches up (a side lease).
     """
-    base_len = min(place.cached_len, len(sequence.ids) - 1)
+    base_len = min(reservation.cached_len, len(sequence.ids) - 1)
     end_len = min(base_len + chunk, len(sequence.ids))
     row = LeaseRow(
         sequence_id=sequence.sequence_id,
@@ -155,7 +155,7 @@ def plan_drafting(
         base_hash=sequence.prefix_hashes[base_len],
         new_ids=tuple(sequence.ids[base_len:end_len]),
         num_choices=num_draft_tokens,
-        rules=None if place.has_rules else sequence.request.rules,
+        rules=None if reservation.has_rules else sequence.request.rules,
     )
     slot_len = end_len + max(num_draft_tokens - 1, 0)
     reason = _NO_DRAFT if sequence.round is None else sequence.round.reason

@@ -315,7 +315,7 @@ class Scheduler:
 
     def _drain(self, replica: ReplicaState) -> None:
         for sequence in list(replica.sequences.values()):
-            if sequence.places[replica.role].row is None:
+            if sequence.reservations[replica.role].row is None:
                 self._placement.leave(sequence, replica.role)
         if not replica.leases:
             self._outbox.drained(replica.replica_id)

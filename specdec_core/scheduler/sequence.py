@@ -206,19 +206,19 @@ class Sequence:
         return not self.num_unscored and self.resume_len <= len(self.ids)
 
     @property
-    def places(self) -> dict[Role, KVReservation]:
-        places = ((Role.TARGET, self.target), (Role.DRAFT, self.draft))
-        return {role: place for role, place in places if place is not None}
+    def reservations(self) -> dict[Role, KVReservation]:
+        by_role = ((Role.TARGET, self.target), (Role.DRAFT, self.draft))
+        return {role: one for role, one in by_role if one is not None}
 
-    def place(self, role: Role) -> KVReservation | None:
+    def reservation(self, role: Role) -> KVReservation | None:
         return self.draft if role is DRAFT else self.target
 
-    def take_place(self, role: Role, place: KVReservation | None) -> None:
+    def set_reservation(self, role: Role, reservation: KVReservation | None) -> None:
         """Set the sequence's slot on a replica, or clear it."""
         if role is Role.TARGET:
-            self.target = place
+            self.target = reservation
         else:
-            self.draft = place
+            self.draft = reservation
 
     @property
     def is_verifying(self) -> bool:
@@ -242,10 +242,10 @@ class Sequence:
     def disagreement(self, tokens: tuple[int, ...]) -> str | None:
         """Return an error if the target's choice is not what its client has, or None."""
         pairs = zip(self.unchecked(len(tokens)), tokens, strict=False)
-        for place, (given, chosen) in enumerate(pairs, start=self.num_emitted):
+        for position, (given, chosen) in enumerate(pairs, start=self.num_emitted):
             if given != chosen:
                 return (
-                    f"resume: token id {given} at position {place} is not this request's: "
+                    f"resume: token id {given} at position {position} is not this request's: "
                     f"its answer has {chosen} there"
                 )
         return None
@@ -330,5 +330,7 @@ def _rank(request: Request, arrived_at: float) -> float:
     return arrived_at + request.priority * PRIORITY_STEP_S
 
 
-def _chooses(place: KVReservation | None) -> bool:
-    return place is not None and place.row is not None and place.row.num_choices > 0
+def _chooses(reservation: KVReservation | None) -> bool:
+    return (
+        reservation is not None and reservation.row is not None and reservation.row.num_choices > 0
+    )

@@ -278,12 +278,12 @@ def test_the_pool_believes_what_the_replica_finds(prompts: list[list[int]], chun
         request = Request(
             request_id=str(number), prompt_token_ids=tuple(prompt), params=RULES.params
         )
-        sequence, place = Sequence(number, request, arrived_at=0.0), KVReservation("t")
-        while place.cached_len < len(prompt):
-            lease_row = plan_verification(sequence, place, (), chunk).row
+        sequence, reservation = Sequence(number, request, arrived_at=0.0), KVReservation("t")
+        while reservation.cached_len < len(prompt):
+            lease_row = plan_verification(sequence, reservation, (), chunk).row
             expected = len(lease_row.new_ids) - known.num_found(sequence, lease_row)
             (result,) = cell.run(lease_row)
             assert cell.num_fed == expected
             known.learn(sequence, lease_row.base_len, result.cached_len)
-            place.cached_len, place.has_rules = result.cached_len, True
+            reservation.cached_len, reservation.has_rules = result.cached_len, True
         cell.replica.free([number])

@@ -29,7 +29,7 @@ MUTANTS = (
     Mutant(
         name="unsettled-reservation",
         path="specdec_core/scheduler/results.py",
-        old="        replica.release(place, held_len, num_ids)\n",
+        old="        replica.release(reservation, held_len, num_ids)\n",
         new="",
         breaks="blocks of rejected tokens stay reserved",
         killed_by=(
@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant(
         name="leased-sequence-drained",
         path="specdec_core/scheduler/scheduler.py",
-        old="            if sequence.places[replica.role].row is None:\n"
+        old="            if sequence.reservations[replica.role].row is None:\n"
         "                self._placement.leave(sequence, replica.role)",
         new="            self._placement.leave(sequence, replica.role)",
         breaks="draining throws the answer of the running group away",
@@ -93,8 +93,8 @@ MUTANTS = (
     Mutant(
         name="sequence-leased-twice",
         path="specdec_core/scheduler/batch_builder.py",
-        old="ready.mark_in_flight(sequence.sequence_id, place.replica_id)\n            return\n",
-        new="ready.mark_in_flight(sequence.sequence_id, place.replica_id)\n",
+        old="ready.mark_in_flight(sequence.sequence_id, reservation.replica_id)\n            return\n",
+        new="ready.mark_in_flight(sequence.sequence_id, reservation.replica_id)\n",
         breaks="two groups advance one sequence at the same time",
         killed_by=(
             "tests/pool/test_drafting.py::test_a_caught_up_draft_proposes_and_its_cache_is_fed_only_what_it_lacks",

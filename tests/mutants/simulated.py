@@ -80,9 +80,9 @@ MUTANTS = (
     _seeded(
         "slot-leaked-at-the-end",
         "specdec_core/scheduler/admission.py",
-        old="            self._outbox.free(place.replica_id, sequence.sequence_id)\n"
-        "            self._replicas[place.replica_id].remove(sequence)\n",
-        new="            self._replicas[place.replica_id].remove(sequence)\n",
+        old="            self._outbox.free(reservation.replica_id, sequence.sequence_id)\n"
+        "            self._replicas[reservation.replica_id].remove(sequence)\n",
+        new="            self._replicas[reservation.replica_id].remove(sequence)\n",
         breaks="replicas keep the KV of every request that has ended",
     ),
     _seeded(
@@ -146,8 +146,8 @@ MUTANTS = (
     _seeded(
         "two-owners",
         "specdec_core/scheduler/batch_builder.py",
-        old="if place.row is not None or (sequence.draft is not None and sequence.is_drafting):",
-        new="if place.row is not None:",
+        old="if reservation.row is not None or (sequence.draft is not None and sequence.is_drafting):",
+        new="if reservation.row is not None:",
         breaks="a sequence is leased to its target while its draft still proposes",
     ),
     _seeded(

@@ -38,9 +38,9 @@ def check_empty(pool: Scheduler) -> None:
 
 
 def _check_replica(replica: ReplicaState, live: dict[int, Sequence]) -> None:
-    places = [s.places[replica.role] for s in replica.sequences.values()]
-    assert all(replica.blocks_for(place.reserved_len) == place.num_blocks for place in places)
-    reserved = sum(place.num_blocks for place in places)
+    reservations = [s.reservations[replica.role] for s in replica.sequences.values()]
+    assert all(replica.blocks_for(one.reserved_len) == one.num_blocks for one in reservations)
+    reserved = sum(one.num_blocks for one in reservations)
     assert replica.num_reserved_blocks == reserved <= replica.info.num_blocks
     assert all(live[sequence_id] is s for sequence_id, s in replica.sequences.items())
     if replica.is_fenced:
@@ -60,13 +60,13 @@ def _check_sequence(sequence: Sequence, replicas: ReplicaSet) -> None:
     assert sequence.finish_reason is None
     is_with_target = sequence.target is not None and sequence.target.row is not None
     assert not (is_with_target and sequence.is_drafting), "two leases own one sequence"
-    for role, place in sequence.places.items():
-        replica = replicas[place.replica_id]
+    for role, reservation in sequence.reservations.items():
+        replica = replicas[reservation.replica_id]
         assert replica.role is role
         assert replica.sequences[sequence.sequence_id] is sequence
-        assert (place.row is None) == (place.lease_id is None)
-        if place.lease_id is not None:
-            assert place.row in replica.leases[place.lease_id].lease.rows
+        assert (reservation.row is None) == (reservation.lease_id is None)
+        if reservation.lease_id is not None:
+            assert reservation.row in replica.leases[reservation.lease_id].lease.rows
     if sequence.target is not None:
         assert sequence.target.cached_len <= len(sequence.ids) - 1
         assert sequence.target.reserved_len >= sequence.target.cached_len

@@ -67,8 +67,8 @@ def test_rows_of_a_draft_are_alike_if_it_drafts_as_many_tokens() -> None:
     for since, num_tokens in enumerate((4, 1, 0, 3, 4)):
         sequence = Sequence(since, request("a", (1,) * 9), arrived_at=0.0)
         sequence.ready_since = float(since)
-        place = KVReservation("draft", cached_len=8)
-        ready.enqueue(plan_drafting(sequence, place, num_tokens, chunk=8))
+        reservation = KVReservation("draft", cached_len=8)
+        ready.enqueue(plan_drafting(sequence, reservation, num_tokens, chunk=8))
     assert [row.num_choices for row in choose_by_length(ready, overdue_at=-1)] == [4, 4]
     ready.remove(4)
     assert [row.num_choices for row in choose_by_length(ready, overdue_at=-1)] == [4, 3]

@@ -19,40 +19,40 @@ def placed(length: int, num_blocks: int = 10) -> tuple[ReplicaState, KVReservati
     )
     sequence = Sequence(0, request("a"), 0.0)
     replica.add(sequence, length)
-    return replica, sequence.places[replica.role]
+    return replica, sequence.reservations[replica.role]
 
 
 def test_blocks_that_the_replica_still_holds_stay_reserved() -> None:
-    replica, place = placed(3)
-    assert replica.reserve(place, 17)
-    replica.release(place, held_len=13, wanted_len=9)
+    replica, reservation = placed(3)
+    assert replica.reserve(reservation, 17)
+    replica.release(reservation, held_len=13, wanted_len=9)
     assert replica.num_reserved_blocks == 4
-    replica.release(place, held_len=5, wanted_len=9)
+    replica.release(reservation, held_len=5, wanted_len=9)
     assert replica.num_reserved_blocks == 3
 
 
 def test_settling_never_reserves_more() -> None:
-    replica, place = placed(3)
-    replica.release(place, held_len=40, wanted_len=40)
-    assert (place.reserved_len, replica.num_reserved_blocks) == (3, 1)
+    replica, reservation = placed(3)
+    replica.release(reservation, held_len=40, wanted_len=40)
+    assert (reservation.reserved_len, replica.num_reserved_blocks) == (3, 1)
 
 
 def test_a_place_grows_into_the_free_blocks_and_no_further() -> None:
-    replica, place = placed(3, num_blocks=3)
-    assert replica.max_len(place) == 12
-    assert not replica.reserve(place, 13)
-    assert (place.reserved_len, replica.num_free_blocks) == (3, 2)
-    assert replica.reserve(place, 12)
+    replica, reservation = placed(3, num_blocks=3)
+    assert replica.max_len(reservation) == 12
+    assert not replica.reserve(reservation, 13)
+    assert (reservation.reserved_len, replica.num_free_blocks) == (3, 2)
+    assert replica.reserve(reservation, 12)
     assert replica.num_free_blocks == 0
-    assert replica.reserve(place, 2)
-    assert (place.reserved_len, replica.num_free_blocks) == (12, 0)
+    assert replica.reserve(reservation, 2)
+    assert (reservation.reserved_len, replica.num_free_blocks) == (12, 0)
 
 
 def test_a_sequence_that_leaves_takes_nothing_along() -> None:
     replica, _ = placed(9)
     (sequence,) = replica.sequences.values()
     replica.remove(sequence)
-    assert (replica.num_reserved_blocks, replica.sequences, sequence.places) == (0, {}, {})
+    assert (replica.num_reserved_blocks, replica.sequences, sequence.reservations) == (0, {}, {})
 
 
 def test_an_empty_replica_has_room_for_what_fills_it() -> None:

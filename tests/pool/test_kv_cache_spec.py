@@ -68,7 +68,7 @@ class WindowReplica(FakeReplica):
         super()._check_room()
         for row in self.lease.rows:
             slot, sequence = self.slots.get(row.sequence_id), self._live(row.sequence_id)
-            reservation = sequence and sequence.place(self.info.role)
+            reservation = sequence and sequence.reservation(self.info.role)
             if slot and reservation and len(slot.ids) == reservation.reserved_len:
                 assert reservation.num_blocks == self._blocks(len(slot.ids))
                 self.num_compared += 1
@@ -81,7 +81,7 @@ class WindowReplica(FakeReplica):
         """Between two leases no more is reserved than is held or comes next."""
         for sequence_id, slot in self.slots.items():
             sequence = self._live(sequence_id)
-            reservation = sequence and sequence.place(self.info.role)
+            reservation = sequence and sequence.reservation(self.info.role)
             if sequence and reservation and reservation.row is None:
                 held_len, reserved_len = len(slot.ids), reservation.reserved_len
                 assert held_len <= reserved_len <= max(held_len, len(sequence.ids))

@@ -40,7 +40,7 @@ def cell_of(**limits: float) -> Cell:
 def add(cell: Cell, *lengths: int, max_tokens: int = 8) -> None:
     """Requests named by their numbers."""
     for length in lengths:
-        prompt = tuple(place % 5 for place in range(length))
+        prompt = tuple(index % 5 for index in range(length))
         cell.add(request(str(len(cell.clients)), prompt, max_tokens))
 
 
@@ -190,9 +190,9 @@ def test_a_short_prompt_passes_a_long_one_that_has_begun_until_that_one_has_wait
 
 def test_no_prompt_is_so_long_that_it_waits_for_more_than_the_longest_yield() -> None:
     tokens = int(2 * MAX_YIELD_S / YIELD_S_PER_TOKEN)
-    place = KVReservation("target", cached_len=0)
+    reservation = KVReservation("target", cached_len=0)
     turns = [
-        prefill_key(plan_verification(Sequence(number, request("", ids), at), place, (), 8))
+        prefill_key(plan_verification(Sequence(number, request("", ids), at), reservation, (), 8))
         for number, (ids, at) in enumerate([((1,) * tokens, 0.0), ((1,), MAX_YIELD_S)])
     ]
     assert turns[0] < turns[1]
@@ -201,9 +201,9 @@ def test_no_prompt_is_so_long_that_it_waits_for_more_than_the_longest_yield() ->
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.floats(0, 20), st.integers(1, 4000)), min_size=1, max_size=30))
 def test_rows_that_catch_up_are_kept_by_turn(arrivals: list[tuple[float, int]]) -> None:
-    place, rows = KVReservation("target", cached_len=0), PrefillQueue()
+    reservation, rows = KVReservation("target", cached_len=0), PrefillQueue()
     plans = [
-        plan_verification(Sequence(number, request("", (1,) * length), at), place, (), 8)
+        plan_verification(Sequence(number, request("", (1,) * length), at), reservation, (), 8)
         for number, (at, length) in enumerate(arrivals)
     ]
     for plan in plans:
@@ -285,8 +285,10 @@ def test_where_blocks_are_short_no_more_goes_than_the_limit_lets() -> None:
 def test_who_ranks_first_takes_the_place_of_others_only_within_the_limit() -> None:
     """As it does where those that were chosen got no blocks."""
     ready_queue = ReadyQueue(Role.TARGET, 8, max_prefill_tokens=4)
-    place = KVReservation("target", cached_len=0)
-    first = plan_verification(Sequence(0, request("0", (1,) * 5), arrived_at=0.0), place, (), 8)
+    reservation = KVReservation("target", cached_len=0)
+    first = plan_verification(
+        Sequence(0, request("0", (1,) * 5), arrived_at=0.0), reservation, (), 8
+    )
     ready_queue.enqueue(first)
     assert ready_queue.first(num_in_flight=0) == [first]
     assert ready_queue.first(num_in_flight=1) == []

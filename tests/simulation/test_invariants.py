@@ -141,10 +141,10 @@ def test_a_row_that_nobody_plans_while_no_draft_serves_is_found(
 ) -> None:
     note = BatchBuilder._note_on_target
 
-    def forgetful(self: BatchBuilder, sequence: Sequence, place: KVReservation) -> None:
-        note(self, sequence, place)
+    def forgetful(self: BatchBuilder, sequence: Sequence, reservation: KVReservation) -> None:
+        note(self, sequence, reservation)
         if sequence.sequence_id % 3 == 0 and not self._replicas.of_role(Role.DRAFT):
-            self._replicas[place.replica_id].ready_queue.remove(sequence.sequence_id)
+            self._replicas[reservation.replica_id].ready_queue.remove(sequence.sequence_id)
 
     monkeypatch.setattr(BatchBuilder, "_note_on_target", forgetful)
     assert found().startswith("(k)")

@@ -109,14 +109,14 @@ class DecisionChecks:
         is_draft = record.role is DRAFT
         reserved = 0
         for sequence_id, sequence in record.sequences.items():
-            place = sequence.draft if is_draft else sequence.target
-            is_here = place is not None and place.replica_id == replica_id
-            if place is None or not is_here or sequence_id not in statuses:
+            reservation = sequence.draft if is_draft else sequence.target
+            is_here = reservation is not None and reservation.replica_id == replica_id
+            if reservation is None or not is_here or sequence_id not in statuses:
                 raise Violation(f"(e) {replica_id} keeps a place for an attempt that is over")
-            if place.lease_id is not None and place.lease_id not in leases:
-                lease = f"lease {place.lease_id}, void"
+            if reservation.lease_id is not None and reservation.lease_id not in leases:
+                lease = f"lease {reservation.lease_id}, void"
                 raise Violation(f"(a) {sequence.request_id} waits for {lease}")
-            reserved += record.blocks_for(place.reserved_len)
+            reserved += record.blocks_for(reservation.reserved_len)
         return reserved
 
     def _note(self, sequence_id: int, status: SequenceStatus) -> None:
@@ -161,14 +161,16 @@ def _misplaced(registry: LiveRequests, replicas: ReplicaSet) -> Violation:
     """Return the violation of a sequence with a KV reservation that its replica does not know
     of."""
     for sequence in registry:
-        for place in sequence.places.values():
-            record = replicas.get(place.replica_id)
+        for reservation in sequence.reservations.values():
+            record = replicas.get(reservation.replica_id)
             if record is None:
                 return Violation(
-                    f"(g) {sequence.request_id} has a place on {place.replica_id}, gone"
+                    f"(g) {sequence.request_id} has a place on {reservation.replica_id}, gone"
                 )
             if record.sequences.get(sequence.sequence_id) is not sequence:
-                return Violation(f"(e) {place.replica_id} does not know {sequence.request_id}")
+                return Violation(
+                    f"(e) {reservation.replica_id} does not know {sequence.request_id}"
+                )
     raise AssertionError("every place is known, and yet there are others")
 
 
