@@ -225,7 +225,7 @@ class RowResult(NamedTuple):
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """TARGET: `num_scored` entries of the lease's row."""
     error: str = ""
-    num_found: int = 0
+    num_matched: int = 0
     """TARGET: prompt tokens of the row's new IDs that were found in the prefix cache."""
 
 

@@ -241,8 +241,8 @@ def write_result(message: pb.GroupResult, result: GroupResult) -> None:
                 logprobs=logprobs_to_pb(row.logprobs),
                 prompt_logprobs=logprobs_to_pb(row.prompt_logprobs),
             )
-    if any(row.num_found for row in result.rows):
-        message.num_found = pack_ids([row.num_found for row in result.rows])
+    if any(row.num_matched for row in result.rows):
+        message.num_found = pack_ids([row.num_matched for row in result.rows])
 
 
 class AnswerColumns(NamedTuple):
@@ -295,13 +295,13 @@ def _with_reports(rows: Sequence[RowResult], message: pb.GroupResult) -> list[Ro
     errors = {entry.row: entry.message for entry in message.errors}
     logprobs = {entry.row: logprobs_from_pb(entry.logprobs) for entry in message.logprobs}
     scored = {entry.row: logprobs_from_pb(entry.prompt_logprobs) for entry in message.logprobs}
-    found = unpack_ids(message.num_found) or (0,) * len(rows)
+    matched = unpack_ids(message.num_found) or (0,) * len(rows)
     return [
         row._replace(
             logprobs=logprobs.get(place, ()),
             prompt_logprobs=scored.get(place, ()),
             error=errors.get(place, ""),
-            num_found=num_found,
+            num_matched=num_matched,
         )
-        for place, (row, num_found) in enumerate(zip(rows, found, strict=True))
+        for place, (row, num_matched) in enumerate(zip(rows, matched, strict=True))
     ]

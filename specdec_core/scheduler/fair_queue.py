@@ -15,14 +15,14 @@ from operator import attrgetter
 
 from specdec_core.scheduler.sequence import BACKGROUND_RANK, Rank, Sequence
 
-Turn = tuple[int, Rank, str]
+QueueKey = tuple[int, Rank, str]
 """(served tokens of a client, rank of its first request, client name). The lowest is next."""
 
 _GOES_ON = -1
-"""Stands for the served tokens in a turn if the first request was preempted or resumed. Such a
+"""Stands for the served tokens in a key if the first request was preempted or resumed. Such a
 request comes before new ones, whatever its client was served."""
 _SPARE = 64
-"""Number of accounts or turns that may be kept although they are no longer needed."""
+"""Number of accounts or keys that may be kept although they are no longer needed."""
 
 
 rank_of: Callable[[Sequence], Rank] = attrgetter("rank")
@@ -38,8 +38,8 @@ class ClientQueue:
     """Requests that were admitted and have not ended."""
     waiting: list[Sequence] = field(default_factory=list)
     """Waiting requests in order of rank."""
-    turn: Turn | None = None
-    """The client's valid entry among the turns. Its served tokens may have grown since."""
+    key: QueueKey | None = None
+    """The client's valid entry in the heap. Its served tokens may have grown since."""
 
     @property
     def is_idle(self) -> bool:
@@ -57,23 +57,23 @@ class FairQueue:
         """Accounts that are not idle."""
         self._most_accounts = _SPARE
         """Number of accounts above which those that are no longer needed are removed."""
-        self._turns: list[Turn] = []
+        self._keys: list[QueueKey] = []
         """A heap. Entries that no account has any more are dropped when they reach the top."""
         self._level = 0
-        """Served tokens of the client whose turn was last. A client that begins to wait starts
+        """Served tokens of the last client that was next. A client that begins to wait starts
         with at least this number."""
 
     @property
     def first(self) -> Sequence | None:
-        while self._turns:
-            turn = self._turns[0]
-            account = self._accounts.get(turn[2])
-            if account is None or account.turn is not turn:
-                heappop(self._turns)
-            elif turn[0] in (_GOES_ON, account.num_served):
+        while self._keys:
+            key = self._keys[0]
+            account = self._accounts.get(key[2])
+            if account is None or account.key is not key:
+                heappop(self._keys)
+            elif key[0] in (_GOES_ON, account.num_served):
                 return account.waiting[0]
             else:  # the account has grown since, so others may have less now
-                self._take_turn(account)
+                self._renew_key(account)
         return None
 
     def num_waiting(self, client: str) -> int:
@@ -92,16 +92,16 @@ class FairQueue:
         insort(account.waiting, sequence, key=rank_of)
         sequence.account = account
         if account.waiting[0] is sequence:
-            self._take_turn(account)
+            self._renew_key(account)
 
     def discard(self, sequence: Sequence) -> None:
         """Remove a waiting sequence from the queue."""
         account = self._accounts[sequence.request.client]
-        place = bisect_left(account.waiting, sequence.rank, key=rank_of)
-        del account.waiting[place]
+        index = bisect_left(account.waiting, sequence.rank, key=rank_of)
+        del account.waiting[index]
         self.num_waiting_clients -= not account.waiting
-        if place == 0:
-            self._take_turn(account)
+        if index == 0:
+            self._renew_key(account)
         self._close_idle(sequence.request.client, account)
 
     def begin(self, sequence: Sequence) -> None:
@@ -121,19 +121,19 @@ class FairQueue:
         account.num_running -= 1
         self._close_idle(sequence.request.client, account)
 
-    def _take_turn(self, account: ClientQueue) -> None:
-        """Renew the account's turn after its first request or its served tokens have changed."""
-        account.turn = None
+    def _renew_key(self, account: ClientQueue) -> None:
+        """Renew the account's key after its first request or its served tokens have changed."""
+        account.key = None
         if not account.waiting:
             return
         first = account.waiting[0]
         num_served = _GOES_ON if _goes_on(first) else account.num_served
-        account.turn = num_served, first.rank, first.request.client
-        heappush(self._turns, account.turn)
-        if len(self._turns) > 2 * self.num_waiting_clients + _SPARE:
-            turns = (account.turn for account in self._accounts.values())
-            self._turns = [turn for turn in turns if turn is not None]
-            heapify(self._turns)
+        account.key = num_served, first.rank, first.request.client
+        heappush(self._keys, account.key)
+        if len(self._keys) > 2 * self.num_waiting_clients + _SPARE:
+            keys = (account.key for account in self._accounts.values())
+            self._keys = [key for key in keys if key is not None]
+            heapify(self._keys)
 
     def _close_idle(self, client: str, account: ClientQueue) -> None:
         """Forget a client that would start as a new one does, or all once no client is busy."""
@@ -142,12 +142,12 @@ class FairQueue:
         self._num_busy -= 1
         if not self._num_busy:
             self._accounts.clear()
-            self._turns.clear()
+            self._keys.clear()
         elif not self._is_needed(account):
             del self._accounts[client]
         if len(self._accounts) > self._most_accounts:
-            known = self._accounts.items()
-            self._accounts = {name: one for name, one in known if self._is_needed(one)}
+            accounts = self._accounts.items()
+            self._accounts = {name: one for name, one in accounts if self._is_needed(one)}
             self._most_accounts = 2 * len(self._accounts) + _SPARE
 
     def _is_needed(self, account: ClientQueue) -> bool:
@@ -160,19 +160,19 @@ class FairQueue:
 
 
 def _goes_on(sequence: Sequence) -> bool:
-    """Return whether the sequence had its turn before.
+    """Return whether the sequence was admitted before.
 
     It was preempted, or began under an earlier scheduler.
     """
     return sequence.admitted_at is not None or len(sequence.request.emitted_token_ids) > 0
 
 
-def most_waiting(num_places: int, num_clients: int) -> int:
+def most_waiting(first_share: int, num_clients: int) -> int:
     """Return how many requests may wait at a time.
 
-    The first client may have `num_places` of them, the second half as many more, and so on.
+    The first client may have `first_share` of them, the second half as many more, and so on.
     """
-    return sum(_share(num_places, place) for place in range(1, num_clients + 1))
+    return sum(_share(first_share, number) for number in range(1, num_clients + 1))
 
 
 class WaitingQueue:
@@ -206,12 +206,12 @@ class WaitingQueue:
     def first(self) -> Sequence:
         return self._shares.first or self._sequences[0]
 
-    def has_more_than_its_share(self, client: str, num_places: int) -> bool:
-        """Return whether the client has more waiting requests than its equal share of `num_places`.
+    def has_more_than_its_share(self, client: str, max_waiting: int) -> bool:
+        """Return whether more of the client's requests wait than its equal share of `max_waiting`.
 
-        All clients that wait share the places.
+        All clients that wait share that number.
         """
-        share = _share(num_places, self._shares.num_waiting_clients)
+        share = _share(max_waiting, self._shares.num_waiting_clients)
         return self._shares.num_waiting(client) > share
 
     def push(self, sequence: Sequence) -> None:
@@ -221,9 +221,9 @@ class WaitingQueue:
 
     def discard(self, sequence: Sequence) -> None:
         """Remove a sequence if it is there."""
-        place = bisect_left(self._sequences, sequence.rank, key=rank_of)
-        if self._sequences[place : place + 1] == [sequence]:
-            del self._sequences[place]
+        index = bisect_left(self._sequences, sequence.rank, key=rank_of)
+        if self._sequences[index : index + 1] == [sequence]:
+            del self._sequences[index]
             if not sequence.is_background:
                 self._shares.discard(sequence)
 
@@ -246,6 +246,6 @@ class WaitingQueue:
             self._shares.end(sequence)
 
 
-def _share(num_places: int, num_clients: int) -> int:
+def _share(total: int, num_clients: int) -> int:
     """Return an equal share, rounded up so that a client that has nothing has room for one."""
-    return -(-num_places // max(num_clients, 1))
+    return -(-total // max(num_clients, 1))

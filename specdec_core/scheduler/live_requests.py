@@ -52,8 +52,8 @@ class LiveRequests:
         """Commit tokens and send them to the client."""
         event = TokenEvent(sequence.request_id, sequence.num_emitted, tokens)
         if logprobs or sequence.prompt_logprobs:
-            told = _untold(sequence, tokens)
-            event = event._replace(logprobs=logprobs, prompt_logprobs=told)
+            prompt_logprobs = _take_prompt_logprobs(sequence, tokens)
+            event = event._replace(logprobs=logprobs, prompt_logprobs=prompt_logprobs)
         if sequence.pinned_fingerprint and sequence.history.num_rounds == 1:
             event = event._replace(pinned_fingerprint=sequence.pinned_fingerprint)
         sequence.append(tokens)
@@ -70,7 +70,7 @@ class LiveRequests:
         error_kind: ErrorKind = ErrorKind.FAILED,
     ) -> None:
         """End the sequence in any state, with its last event."""
-        index, prompt_logprobs = sequence.num_emitted, _untold(sequence, tokens)
+        index, prompt_logprobs = sequence.num_emitted, _take_prompt_logprobs(sequence, tokens)
         sequence.append(tokens)
         self.forget(sequence, reason)
         if not sequence.is_background:
@@ -97,12 +97,12 @@ class LiveRequests:
         del self._by_request_id[sequence.request.request_id]
 
 
-def _untold(sequence: Sequence, tokens: tuple[int, ...]) -> tuple[TokenLogprobs, ...]:
+def _take_prompt_logprobs(sequence: Sequence, tokens: tuple[int, ...]) -> tuple[TokenLogprobs, ...]:
     """Return the prompt log-probabilities to send with the first token, and drop them."""
     if not tokens:
         return ()
-    told, sequence.prompt_logprobs = sequence.prompt_logprobs, ()
-    return told
+    prompt_logprobs, sequence.prompt_logprobs = sequence.prompt_logprobs, ()
+    return prompt_logprobs
 
 
 MOST_AT_ONCE = 256

@@ -19,7 +19,7 @@ from specdec_core.speculation.drafter import NO_OFFER, Drafter, Observed, Offer
 from specdec_core.speculation.k_policy import DraftLengthReason, KPolicy, OfferedRow, Terms
 from specdec_core.speculation.registry import LocalDrafters, draft_limit, draft_method, offers_of
 
-_NOTHING_FOUND = DraftLengthReason.NOTHING_FOUND  # to name it takes as long as a call
+_NO_MATCH = DraftLengthReason.NOTHING_FOUND  # to name it takes as long as a call
 
 
 class _Batch(NamedTuple):
@@ -30,7 +30,7 @@ class _Batch(NamedTuple):
     """Maximum tokens of each row."""
 
 
-class _Asked(dict[tuple[Drafter, str], _Batch]):
+class _DrafterCalls(dict[tuple[Drafter, str], _Batch]):
     """(local drafter, target) -> sequences of the target that the drafter is asked for."""
 
     def add(self, drafter: Drafter, sequence: Sequence, most: int) -> None:
@@ -62,7 +62,7 @@ class Proposer:
         self._drafters = LocalDrafters(config)
         self._ended: list[Sequence] = []
         """Sequences that have ended, and that their drafters have yet to forget."""
-        self._known_drafting: dict[Drafting, Drafting] = {}
+        self._shared_drafting: dict[Drafting, Drafting] = {}
         """One shared object per value, for all sequences with that value."""
 
     @property
@@ -88,7 +88,7 @@ class Proposer:
         replica serves `targets_per_draft` targets that have sequences at present.
         """
         undecided: list[Sequence] = []
-        asked, missing = _Asked(), _Asked()
+        calls, stand_in_calls = _DrafterCalls(), _DrafterCalls()
         for sequence in sequences:
             target, current = sequence.target, sequence.round
             if target is None or target.row is not None:
@@ -101,10 +101,10 @@ class Proposer:
                 if current.proposal is None:
                     undecided.append(sequence)
                     if drafting.local is not None:
-                        asked.add(drafting.local, sequence, current.limit)
+                        calls.add(drafting.local, sequence, current.limit)
             elif current.proposal is None and sequence.draft is None:
-                missing.add_stand_in(sequence)  # its draft replica has left
-        for (drafter, target_id), batch in asked.items():
+                stand_in_calls.add_stand_in(sequence)  # its draft replica has left
+        for (drafter, target_id), batch in calls.items():
             terms = self._k_policy.terms(drafter.name, len(replicas[target_id].sequences))
             _offer(drafter, batch, terms)
         for sequence in undecided:
@@ -119,8 +119,8 @@ class Proposer:
                 current.proposal = offer = current.local or NO_OFFER
                 current.num_draft_tokens = len(offer.tokens)
             elif sequence.draft is None:
-                missing.add_stand_in(sequence)
-        for (drafter, target_id), batch in missing.items():
+                stand_in_calls.add_stand_in(sequence)
+        for (drafter, target_id), batch in stand_in_calls.items():
             terms = self._k_policy.terms(drafter.name, len(replicas[target_id].sequences))
             _offer(drafter, batch, terms._replace(k=MAX_DRAFT_TOKENS))  # K is decided
 
@@ -176,14 +176,14 @@ class Proposer:
     def learn(self, learners: list[tuple[Sequence, LeaseRow]], result: GroupResult) -> None:
         """Tell local drafters of a pass whose tokens are committed; let go of ended sequences."""
         answers = {answer.sequence_id: answer for answer in result.rows} if learners else {}
-        told: dict[Drafter, tuple[list[Sequence], list[Observed]]] = {}
+        by_drafter: dict[Drafter, tuple[list[Sequence], list[Observed]]] = {}
         for sequence, row in learners:
             answer = answers.get(row.sequence_id)
             if answer is not None and answer.status is RowStatus.OK and sequence.drafter:
-                rows, observed = told.setdefault(sequence.drafter, ([], []))
+                rows, observed = by_drafter.setdefault(sequence.drafter, ([], []))
                 rows.append(sequence)
                 observed.append(_observed(sequence, row, answer))
-        for drafter, (rows, observed) in told.items():
+        for drafter, (rows, observed) in by_drafter.items():
             drafter.learn(rows, observed)
         self.forget_ended()
 
@@ -222,13 +222,13 @@ class Proposer:
 
         If there are none, the local drafter's offer is proposed.
         """
-        found, local, drafter = None, current.local, sequence.drafter
+        offered, local, drafter = None, current.local, sequence.drafter
         if local is not None and local.tokens and drafter is not None:
-            found = OfferedRow(sequence.history, drafter.name, local)
+            offered = OfferedRow(sequence.history, drafter.name, local)
         steps, reason = self._k_policy.draft_steps(
-            sequence.history, current.limit, num_live, targets_per_draft, found
+            sequence.history, current.limit, num_live, targets_per_draft, offered
         )
-        if steps > 0 or found is None:
+        if steps > 0 or offered is None:
             current.num_draft_tokens, current.reason = steps, reason
         return steps > 0
 
@@ -242,7 +242,7 @@ class Proposer:
             max_tokens=draft_limit(config, request),
             reason=self._unasked_reason(request),
         )
-        sequence.drafting = self._known_drafting.setdefault(drafting, drafting)
+        sequence.drafting = self._shared_drafting.setdefault(drafting, drafting)
         return sequence.drafting
 
     def _unasked_reason(self, request: Request) -> DraftLengthReason:
@@ -271,7 +271,7 @@ def _offer(drafter: Drafter, batch: _Batch, terms: Terms) -> None:
             is_weak = offer.chances[0] < least_chance
             offer = NO_OFFER if is_weak else Offer(offer.tokens)
         current.local = offer
-        current.reason = reason if offer is None or offer.tokens else _NOTHING_FOUND
+        current.reason = reason if offer is None or offer.tokens else _NO_MATCH
 
 
 def _observed(sequence: Sequence, row: LeaseRow, answer: RowResult) -> Observed:

@@ -347,13 +347,13 @@ class ReadyQueue:
         count, index = row.num_catching_up, self.prefix_index
         if not count or index is None:
             return count
-        if row.found_at != index.version:
-            row.found_at = index.version
-            row.num_found = index.num_found(row.sequence, row.lease_row)
-        return max(count - row.num_found, 0)
+        if row.matched_at_version != index.version:
+            row.matched_at_version = index.version
+            row.num_matched = index.num_matched(row.sequence, row.lease_row)
+        return max(count - row.num_matched, 0)
 
 
-_MAX_KNOWN = 4096
+_MAX_BLOCKS = 4096
 """Maximum number of blocks remembered per target."""
 
 
@@ -366,15 +366,15 @@ class PrefixIndex:
 
     def __init__(self, block_size: int, num_blocks: int) -> None:
         self._block_size = block_size
-        self._most = min(num_blocks, _MAX_KNOWN)
-        self._known: OrderedDict[int | tuple[int, str], None] = OrderedDict()
+        self._most = min(num_blocks, _MAX_BLOCKS)
+        self._blocks: OrderedDict[int | tuple[int, str], None] = OrderedDict()
         """Hash of the IDs up to a block's end, with the salt if any. The last entry is forgotten
         last."""
         self.version = 1
         """Version number, which changes with every update."""
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._blocks)
 
     def learn(self, sequence: Sequence, base_len: int, end_len: int) -> None:
         """Note that the target has cached the positions from `base_len` to `end_len`.
@@ -386,26 +386,26 @@ class PrefixIndex:
         if not ends:
             return
         self.version += 1
-        known = self._known
+        blocks = self._blocks
         for length in reversed(ends):
             key = _key(sequence, length)
-            known[key] = None
-            known.move_to_end(key)
-        while len(known) > self._most:
-            known.popitem(last=False)
+            blocks[key] = None
+            blocks.move_to_end(key)
+        while len(blocks) > self._most:
+            blocks.popitem(last=False)
 
-    def num_found(self, sequence: Sequence, row: LeaseRow) -> int:
+    def num_matched(self, sequence: Sequence, row: LeaseRow) -> int:
         """Return how many of the row's new IDs the target will find cached.
 
         The number is 0 for a row that scores its prompt, because all of it must be computed.
         """
-        found_len = row.base_len
-        if self._known and not row.num_scored:
-            for length in self._ends(found_len, row.end_len - min(row.num_choices, 1)):
-                if _key(sequence, length) not in self._known:
+        matched_len = row.base_len
+        if self._blocks and not row.num_scored:
+            for length in self._ends(matched_len, row.end_len - min(row.num_choices, 1)):
+                if _key(sequence, length) not in self._blocks:
                     break
-                found_len = length
-        return found_len - row.base_len
+                matched_len = length
+        return matched_len - row.base_len
 
     def _ends(self, base_len: int, end_len: int) -> range:
         size = self._block_size

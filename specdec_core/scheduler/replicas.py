@@ -285,12 +285,12 @@ class ReplicaSet:
         most = config.max_prefill_tokens if info.role is Role.TARGET else None
         is_looked_up = most is not None and info.keeps_prefixes
         block_size = info.kv_cache_spec.block_size
-        known = PrefixIndex(block_size, info.num_blocks) if is_looked_up else None
+        prefix_index = PrefixIndex(block_size, info.num_blocks) if is_looked_up else None
         size, window = config.max_group_size, config.window
         if info.max_num_seqs:
             size = min(size, info.max_num_seqs)
             window = min(window, WINDOW_PER_ROW * size)
-        ready_queue = ReadyQueue(info.role, size, most, known)
+        ready_queue = ReadyQueue(info.role, size, most, prefix_index)
         replica = ReplicaState(info, ready_queue, self.changed, self._device_of(info), window)
         replica.device.leases[info.replica_id] = replica.leases
         self.records[info.replica_id] = replica
@@ -381,8 +381,8 @@ def _roomiest(replicas: Iterable[ReplicaState], length: int) -> ReplicaState | N
 
 
 def _foreign_id(request: Request, vocab_size: int) -> str | None:
-    told = request.emitted_token_ids, request.resume_token_ids
-    for token_ids in (request.prompt_token_ids, *told):
+    brought_back = request.emitted_token_ids, request.resume_token_ids
+    for token_ids in (request.prompt_token_ids, *brought_back):
         if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size:
             wrong = next(i for i in token_ids if not 0 <= i < vocab_size)
             return f"token id {wrong} is not in 0..{vocab_size - 1}"

@@ -39,9 +39,10 @@ class ResultHandler:
         self._admission = admission
         self._stats = stats
 
-    def settle(
+    def apply(
         self, replica: ReplicaState, lease: GroupLease, result: GroupResult, now: float
     ) -> None:
+        """Apply the answers of a result, then let the local drafters learn from it."""
         learners = self._proposer.learners(lease, replica.sequences)
         self._merge(replica, lease, result, now)
         self._proposer.learn(learners, result)
@@ -53,7 +54,7 @@ class ResultHandler:
         # Values are read once and calls are written out: this loop is a third of a decision.
         is_target, lease_id = lease.role is Role.TARGET, lease.lease_id
         sequences, changed = replica.sequences, replica.changed
-        known = replica.ready_queue.prefix_index
+        prefix_index = replica.ready_queue.prefix_index
         for row in lease.rows:
             sequence_id = row.sequence_id
             sequence = sequences.get(sequence_id)
@@ -76,15 +77,15 @@ class ResultHandler:
             else:
                 if answer.prompt_logprobs:
                     sequence.take_scores(row.base_len, answer.prompt_logprobs)
-                if answer.num_found:
-                    sequence.take_found(row.base_len, answer.num_found)
+                if answer.num_matched:
+                    sequence.note_matched(row.base_len, answer.num_matched)
                 if row.num_choices > 0:
                     self._commit(replica, sequence, reservation, row, answer)
                 else:
                     reservation.cached_len = min(answer.cached_len, row.end_len)
                     replica.release(reservation, answer.cached_len, len(sequence.ids))
-                if known is not None:
-                    known.learn(sequence, row.base_len, answer.cached_len)
+                if prefix_index is not None:
+                    prefix_index.learn(sequence, row.base_len, answer.cached_len)
 
     def _not_run(
         self, replica: ReplicaState, sequence: Sequence, row: LeaseRow, answer: RowResult
@@ -204,7 +205,7 @@ def _is_consistent(sequence: Sequence, row: LeaseRow, answer: RowResult) -> bool
         and (n == 0 or tokens[:n] == row.proposal[:n])
         and len(answer.logprobs) == num_logprobs
         and len(answer.prompt_logprobs) == row.num_scored
-        and 0 <= answer.num_found <= len(row.new_ids)
+        and 0 <= answer.num_matched <= len(row.new_ids)
     )
 
 

@@ -36,9 +36,9 @@ class ScheduledRow:
     is_resuming: bool = False
     """Whether it checks tokens that a client brought back. They count as catch-up tokens, not as
     drafted ones."""
-    num_found: int = 0
-    """New IDs that the target has cached, according to version `found_at` of the PrefixIndex."""
-    found_at: int = 0
+    num_matched: int = 0
+    """New IDs that the target has cached, according to the version below of the PrefixIndex."""
+    matched_at_version: int = 0
 
     @property
     def end_len(self) -> int:
@@ -162,8 +162,8 @@ def plan_drafting(
     return ScheduledRow(sequence, row, slot_len, reason)
 
 
-def fit(plan: ScheduledRow, max_len: int) -> ScheduledRow:
-    """Return the plan, with fewer tokens to draft or check if `max_len` positions need it."""
-    end_len = plan.end_len
+def fit(row: ScheduledRow, max_len: int) -> ScheduledRow:
+    """Return the row, with fewer tokens to draft or check if `max_len` positions need it."""
+    end_len = row.end_len
     assert end_len <= max_len, f"{end_len} ids do not fit into {max_len} positions"
-    return plan if plan.slot_len <= max_len else plan.shortened(max_len - end_len, _ROOM)
+    return row if row.slot_len <= max_len else row.shortened(max_len - end_len, _ROOM)

@@ -39,7 +39,7 @@ class Scheduler:
     ) -> None:
         self._config = config
         self._epoch = epoch
-        self._heard_at: float | None = None
+        self._last_result_at: float | None = None
         """Time of the last result after which no groups were formed yet; None if there is none."""
         self._replicas = ReplicaSet(config)
         self._outbox = Outbox()
@@ -168,13 +168,13 @@ class Scheduler:
         for behind in replica.leases.values():
             behind.deadline = now + behind.lease.ttl_s
         lease = open_.lease
-        self._heard_at = now
+        self._last_result_at = now
         replica.num_leases += 1
         replica.num_rows += len(lease.rows)
         replica.busy_s += result.seconds
         seconds = replica.device.answered(open_, result.seconds, now, result.recording_s)
         self._observe(open_, seconds, result)
-        self._settlement.settle(replica, lease, result, now)
+        self._settlement.apply(replica, lease, result, now)
         if replica.is_draining:
             self._drain(replica)
 
@@ -207,8 +207,8 @@ class Scheduler:
         self._timeouts.end_overdue(now)
         self._admit(now)
         self._placement.place_on_drafts()
-        since = now if self._heard_at is None else self._heard_at
-        self._heard_at = None
+        since = now if self._last_result_at is None else self._last_result_at
+        self._last_result_at = None
         self._dispatcher.dispatch(now, since)
         return self._outbox.take()
 

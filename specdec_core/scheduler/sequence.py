@@ -289,14 +289,14 @@ class Sequence:
             num_cached_tokens=self.num_cached_prompt,
         )
 
-    def take_found(self, base_len: int, num_found: int) -> None:
+    def note_matched(self, base_len: int, num_matched: int) -> None:
         """Count prompt tokens that a row starting at `base_len` found cached.
 
         A prompt that starts over is counted from 0. Tokens that are fed again after the first token
         do not count, because they were computed for this request, or for none.
         """
         if len(self.ids) == self.num_prompt:
-            self.num_cached_prompt = num_found + (self.num_cached_prompt if base_len else 0)
+            self.num_cached_prompt = num_matched + (self.num_cached_prompt if base_len else 0)
 
     def take_scores(self, base_len: int, prompt_logprobs: tuple[TokenLogprobs, ...]) -> None:
         """Add the log-probabilities of the tokens after position `base_len`.

@@ -37,16 +37,16 @@ class VerificationBudget:
         Tokens that clients brought back cost as much as a catch-up, so the K policy does not judge
         them. But the choices of all rows must fit into the memory that was planned for them.
         """
-        resuming = [plan for plan in group if plan.is_resuming]
+        resuming = [row for row in group if row.is_resuming]
         if not resuming:
             return self._shorten_drafted(group, tile_rows)
-        drafted = [plan for plan in group if not plan.is_resuming]
+        drafted = [row for row in group if not row.is_resuming]
         drafted = self._shorten_drafted(drafted, tile_rows)
-        room = self._max_choices - sum(plan.num_choices for plan in drafted)
-        return sorted(drafted + keep_in_turn(resuming, room), key=rank_of)
+        room = self._max_choices - sum(row.num_choices for row in drafted)
+        return sorted(drafted + keep_in_order(resuming, room), key=rank_of)
 
     def _shorten_drafted(self, group: list[ScheduledRow], tile_rows: int) -> list[ScheduledRow]:
-        if not any([plan.lease_row.proposal for plan in group]):
+        if not any([row.lease_row.proposal for row in group]):
             return group
         if self._k_policy.is_selective:
             group = keep_worthwhile(group, self._k_policy, tile_rows)
@@ -56,34 +56,34 @@ class VerificationBudget:
 
 
 def keep_worthwhile(
-    plans: Sequence[ScheduledRow], k_policy: KPolicy, tile_rows: int
+    rows: Sequence[ScheduledRow], k_policy: KPolicy, tile_rows: int
 ) -> list[ScheduledRow]:
-    """Return the plans as the policy wants them. Rows that choose nothing are left as they are."""
-    offered = [_offered(plan) for plan in plans if plan.num_choices]
+    """Return the rows as the policy wants them. Rows that choose nothing are left as they are."""
+    offered = [_offered(row) for row in rows if row.num_choices]
     decisions = iter(k_policy.num_checked(offered, tile_rows))
-    return [plan.checking(*next(decisions)) if plan.num_choices else plan for plan in plans]
+    return [row.checking(*next(decisions)) if row.num_choices else row for row in rows]
 
 
-def _offered(plan: ScheduledRow) -> OfferedRow:
-    sequence, offer, source = plan.sequence, NO_OFFER, DRAFT_REPLICA
+def _offered(row: ScheduledRow) -> OfferedRow:
+    sequence, offer, source = row.sequence, NO_OFFER, DRAFT_REPLICA
     current, drafter = sequence.round, sequence.drafter
-    if plan.lease_row.proposal and current is not None:
+    if row.lease_row.proposal and current is not None:
         offer = current.proposal or current.local or NO_OFFER
         if not current.is_drafted and drafter is not None:
             source = drafter.name
     return OfferedRow(sequence.history, source, offer, sequence.max_len - len(sequence.ids))
 
 
-def keep_in_turn(plans: Sequence[ScheduledRow], room: int) -> list[ScheduledRow]:
-    """Return the plans, shortened to `room` choices together.
+def keep_in_order(rows: Sequence[ScheduledRow], room: int) -> list[ScheduledRow]:
+    """Return the rows, shortened to `room` choices together.
 
-    Each plan keeps one choice. The remaining ones are given out in the order of the plans.
+    Each row keeps one choice. The remaining ones are given out in the order of the rows.
     """
     kept = []
-    room -= len(plans)
-    for plan in plans:
-        length = max(0, min(len(plan.proposal), room))
-        kept.append(plan.checking(length, plan.reason))
+    room -= len(rows)
+    for row in rows:
+        length = max(0, min(len(row.proposal), room))
+        kept.append(row.checking(length, row.reason))
         room -= length
     return kept
 
@@ -93,14 +93,14 @@ def whole_tiles(num_rows: int, tile_rows: int) -> int:
     return -(-num_rows // tile_rows) * tile_rows if tile_rows else num_rows
 
 
-def keep_within(plans: Sequence[ScheduledRow], max_rows: int) -> list[ScheduledRow]:
-    """Return the plans without the least promising drafted tokens.
+def keep_within(rows: Sequence[ScheduledRow], max_rows: int) -> list[ScheduledRow]:
+    """Return the rows without the least promising drafted tokens.
 
     At most `max_rows` choices remain, but the one choice that every row needs is never left out.
     """
-    excess = sum(plan.num_choices for plan in plans) - max_rows
-    lengths = [len(plan.proposal) for plan in plans]
-    weakest = [(_promise(plan, len(plan.proposal)), -index) for index, plan in enumerate(plans)]
+    excess = sum(row.num_choices for row in rows) - max_rows
+    lengths = [len(row.proposal) for row in rows]
+    weakest = [(_promise(row, len(row.proposal)), -index) for index, row in enumerate(rows)]
     heapq.heapify(weakest)
     while excess > 0 and any(lengths):
         _, negative_index = heapq.heappop(weakest)
@@ -108,17 +108,17 @@ def keep_within(plans: Sequence[ScheduledRow], max_rows: int) -> list[ScheduledR
         if lengths[index]:
             lengths[index] -= 1
             excess -= 1
-            heapq.heappush(weakest, (_promise(plans[index], lengths[index]), -index))
+            heapq.heappush(weakest, (_promise(rows[index], lengths[index]), -index))
     reason = DraftLengthReason.BUDGET
     return [
-        plan.shortened(length, reason) if length < len(plan.proposal) else plan
-        for plan, length in zip(plans, lengths, strict=True)
+        row.shortened(length, reason) if length < len(row.proposal) else row
+        for row, length in zip(rows, lengths, strict=True)
     ]
 
 
-def _promise(plan: ScheduledRow, length: int) -> float:
+def _promise(row: ScheduledRow, length: int) -> float:
     """Return the chance that drafted token `length` is accepted, judged by earlier ones."""
-    return acceptance_rate(plan.sequence.history) ** length if length else float("inf")
+    return acceptance_rate(row.sequence.history) ** length if length else float("inf")
 
 
 def acceptance_rate(history: AcceptanceHistory) -> float:

@@ -50,7 +50,7 @@ class _CachedSequence:
     ids: array[int] = field(default_factory=lambda: array("i"))
     prefix_hashes: array[int] = field(default_factory=lambda: array("Q", [EMPTY_HASH]))
     """prefix_hashes[i] is the hash of ids[:i]."""
-    num_found: int = 0
+    num_matched: int = 0
     """Prompt tokens of the last row that were found in the prefix cache."""
 
     def truncate(self, length: int) -> None:
@@ -115,12 +115,12 @@ class Replica:
         """Run in one pass all rows that can run, and return an answer for every row, in order."""
         assert lease.role is self._role, f"a {lease.role} lease reached a {self._role} replica"
         started, recording_s = time.perf_counter(), self._model.recording_s
-        found = [self._truncated(row) for row in lease.rows]
+        truncated = [self._truncated(row) for row in lease.rows]
         answers: dict[int, RowResult] = {}
         ready: list[_ReadyRow] = []
         num_free = self._model.num_free_blocks
         is_target, blocks_for = self._role is TARGET, self._blocks_for
-        for row, cached in self._prepared(lease.rows, found):
+        for row, cached in self._prepared(lease.rows, truncated):
             if isinstance(cached, RowResult):
                 answers[row.sequence_id] = cached
                 continue
@@ -175,7 +175,7 @@ class Replica:
         return cached
 
     def _prepared(
-        self, rows: Sequence[LeaseRow], found: list[_CachedSequence | RowResult]
+        self, rows: Sequence[LeaseRow], truncated: list[_CachedSequence | RowResult]
     ) -> Iterable[tuple[LeaseRow, _CachedSequence | RowResult]]:
         """Return the rows, with NOT_READY for each row whose grammar is not computed for its next
         token.
@@ -185,17 +185,17 @@ class Replica:
         """
         if self._role is TARGET:
             waiting = [
-                place
-                for place, (row, cached) in enumerate(zip(rows, found, strict=True))
+                index
+                for index, (row, cached) in enumerate(zip(rows, truncated, strict=True))
                 if not _is_prepared(row, cached, 0.0)
             ]
             wait_s = _GRAMMAR_WAIT_S if len(waiting) < len(rows) else _GRAMMAR_WAIT_ALONE_S
             deadline = time.perf_counter() + wait_s
-            for place in waiting:
+            for index in waiting:
                 left_s = max(deadline - time.perf_counter(), 0.0)
-                if not _is_prepared(rows[place], found[place], left_s):
-                    found[place] = _not_ready(rows[place])
-        return zip(rows, found, strict=True)
+                if not _is_prepared(rows[index], truncated[index], left_s):
+                    truncated[index] = _not_ready(rows[index])
+        return zip(rows, truncated, strict=True)
 
     def _run(self, rows: list[_ReadyRow], min_confidence: float) -> dict[int, RowResult]:
         """Run the rows and wait even if none samples a token. The scheduler sends the next part of
@@ -250,11 +250,11 @@ class Replica:
         """Count the prompt tokens of the row, and those found in the prefix cache."""
         prompt_len, base_len = cached.rules.prompt_len, row.base_len
         if base_len >= prompt_len:
-            cached.num_found = 0
+            cached.num_matched = 0
             return
         self._num_prefix_queries += min(row.end_len, prompt_len) - base_len
-        cached.num_found = min(len(cached.ids), prompt_len) - base_len
-        self._num_prefix_hits += cached.num_found
+        cached.num_matched = min(len(cached.ids), prompt_len) - base_len
+        self._num_prefix_hits += cached.num_matched
 
     def _verified(self, row: LeaseRow, cached: _CachedSequence, verdict: Verdict) -> RowResult:
         num_accepted, tokens, logprobs, prompt_logprobs = verdict
@@ -272,7 +272,7 @@ class Replica:
             num_accepted,
             logprobs,
             prompt_logprobs,
-            num_found=cached.num_found,
+            num_matched=cached.num_matched,
         )
 
     def _drafted(

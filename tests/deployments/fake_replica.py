@@ -68,11 +68,11 @@ class FakeReplica:
         *,
         numerics: Numerics = Numerics.FAST,
         fingerprint: str = "fake",
-        num_found: int = 0,
+        num_matched: int = 0,
     ) -> None:
-        """`num_found`: what it says that its prefix cache had of each prompt."""
+        """`num_matched`: what it says that its prefix cache had of each prompt."""
         self._role = role
-        self._num_found = num_found
+        self._num_found = num_matched
         self._numerics = numerics
         self._fingerprint = fingerprint
         self.cached: dict[int, list[int]] = {}
@@ -164,7 +164,7 @@ class FakeReplica:
             num_accepted=accepted,
             logprobs=tuple(self._logprobs(row.sequence_id, ids, start)),
             prompt_logprobs=scores,
-            num_found=min(self._num_found, len(row.new_ids)) if row.base_len == 0 else 0,
+            num_matched=min(self._num_found, len(row.new_ids)) if row.base_len == 0 else 0,
         )
 
     def _logprobs(

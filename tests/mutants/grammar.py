@@ -67,7 +67,7 @@ MUTANTS = (
     Mutant(
         name="grammar-not-waited-for",
         path="specdec_core/worker/replica.py",
-        old="                    found[place] = _not_ready(rows[place])\n",
+        old="                    truncated[index] = _not_ready(rows[index])\n",
         new="                    pass\n",
         breaks="a row whose grammar is being compiled fails",
         killed_by=(

@@ -104,8 +104,8 @@ MUTANTS = (
     Mutant(
         name="found-in-the-last-chunk-alone",
         path="specdec_core/scheduler/sequence.py",
-        old="num_found + (self.num_cached_prompt if base_len else 0)",
-        new="num_found",
+        old="num_matched + (self.num_cached_prompt if base_len else 0)",
+        new="num_matched",
         breaks="the usage of a long prompt tells of its last chunk",
         killed_by=(
             "tests/deployments/coordinator/test_cached_tokens.py"

@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         name="resumed-ids-beyond-memory",
         path="specdec_core/scheduler/verification_budget.py",
-        old="    room -= len(plans)\n",
+        old="    room -= len(rows)\n",
         new="",
         breaks="a GPU runs out of memory when many clients resume",
         killed_by=(_IN_POOL + "test_a_pass_chooses_no_more_than_memory_was_planned_for",),

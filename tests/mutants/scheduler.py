@@ -93,7 +93,8 @@ MUTANTS = (
     Mutant(
         name="sequence-leased-twice",
         path="specdec_core/scheduler/batch_builder.py",
-        old="ready.mark_in_flight(sequence.sequence_id, reservation.replica_id)\n            return\n",
+        old="ready.mark_in_flight(sequence.sequence_id, reservation.replica_id)\n"
+        "            return\n",
         new="ready.mark_in_flight(sequence.sequence_id, reservation.replica_id)\n",
         breaks="two groups advance one sequence at the same time",
         killed_by=(

@@ -37,8 +37,8 @@ MUTANTS = (
     _seeded(
         "prefixes-believed-beyond-what-was-fed",
         "specdec_core/scheduler/ready_queue.py",
-        old="return found_len - row.base_len",
-        new="return len(row.new_ids) if found_len > row.base_len else 0",
+        old="return matched_len - row.base_len",
+        new="return len(row.new_ids) if matched_len > row.base_len else 0",
         breaks="streams wait for prompts of which the cache has a block",
     ),
     _seeded(
@@ -146,7 +146,8 @@ MUTANTS = (
     _seeded(
         "two-owners",
         "specdec_core/scheduler/batch_builder.py",
-        old="if reservation.row is not None or (sequence.draft is not None and sequence.is_drafting):",
+        old="if reservation.row is not None "
+        "or (sequence.draft is not None and sequence.is_drafting):",
         new="if reservation.row is not None:",
         breaks="a sequence is leased to its target while its draft still proposes",
     ),

@@ -121,8 +121,8 @@ MUTANTS = (
     Mutant(
         name="shrunk-for-room-without-a-word",
         path="specdec_core/scheduler/rows.py",
-        old="plan.shortened(max_len - end_len, _ROOM)",
-        new="plan.shortened(max_len - end_len, plan.reason)",
+        old="row.shortened(max_len - end_len, _ROOM)",
+        new="row.shortened(max_len - end_len, row.reason)",
         breaks="an operator looks for a K controller at fault where KV blocks are short",
         killed_by=(_CAUSES + "test_a_target_without_blocks_for_a_proposal_is_why",),
     ),

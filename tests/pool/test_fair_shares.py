@@ -361,10 +361,10 @@ def test_a_thousand_clients_leave_nothing_behind() -> None:
         line.add(str(number))
         line.end(line.admit())
         assert len(shares._accounts) <= 200
-        assert len(shares._turns) <= 200
+        assert len(shares._keys) <= 200
     line.end(line.running[0])
     assert not shares._accounts
-    assert not shares._turns
+    assert not shares._keys
 
 
 def test_a_head_that_changes_a_thousand_times_leaves_no_turns() -> None:
@@ -377,7 +377,7 @@ def test_a_head_that_changes_a_thousand_times_leaves_no_turns() -> None:
     for number in range(1000):
         sequence = line.add("much", priority=-number)
         line.queue.discard(sequence)
-        assert len(shares._turns) <= 200
+        assert len(shares._keys) <= 200
 
 
 def test_a_pool_gives_a_flood_and_a_single_request_their_shares() -> None:

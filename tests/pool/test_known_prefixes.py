@@ -39,34 +39,34 @@ def known(*prompts: tuple[int, ...], num_blocks: int = 100) -> PrefixIndex:
     return prefixes
 
 
-def num_found(prefixes: PrefixIndex, one: Sequence, cached_len: int = 0) -> int:
-    return prefixes.num_found(one, row_of(one, cached_len))
+def num_matched(prefixes: PrefixIndex, one: Sequence, cached_len: int = 0) -> int:
+    return prefixes.num_matched(one, row_of(one, cached_len))
 
 
 def test_equal_beginnings_are_found_in_whole_blocks() -> None:
     prefixes = known((*COMMON, 4, 4, 4))
-    assert num_found(prefixes, sequence((*COMMON, 4, 0))) == 8
-    assert num_found(prefixes, sequence((*COMMON[:6], 0, 0, 0))) == 4
-    assert num_found(prefixes, sequence((0, *COMMON))) == 0
+    assert num_matched(prefixes, sequence((*COMMON, 4, 0))) == 8
+    assert num_matched(prefixes, sequence((*COMMON[:6], 0, 0, 0))) == 4
+    assert num_matched(prefixes, sequence((0, *COMMON))) == 0
 
 
 def test_what_is_cached_already_is_not_found_once_more() -> None:
-    assert num_found(known((*COMMON, 4)), sequence((*COMMON, 0, 0)), cached_len=5) == 3
+    assert num_matched(known((*COMMON, 4)), sequence((*COMMON, 0, 0)), cached_len=5) == 3
 
 
 def test_the_id_that_is_chosen_behind_is_fed_all_the_same() -> None:
     one = sequence(COMMON)
-    assert num_found(known(COMMON), one) == 4
+    assert num_matched(known(COMMON), one) == 4
     chunk = row_of(sequence((*COMMON, 1)), chunk=8)
-    assert known(COMMON).num_found(sequence((*COMMON, 1)), chunk) == 8
+    assert known(COMMON).num_matched(sequence((*COMMON, 1)), chunk) == 8
 
 
 def test_another_salt_finds_nothing() -> None:
     prefixes = known(COMMON)
-    assert num_found(prefixes, sequence((*COMMON, 1), salt="theirs")) == 0
+    assert num_matched(prefixes, sequence((*COMMON, 1), salt="theirs")) == 0
     theirs = sequence(COMMON, salt="theirs")
     prefixes.learn(theirs, 0, len(COMMON))
-    assert num_found(prefixes, sequence((*COMMON, 1), salt="theirs")) == 8
+    assert num_matched(prefixes, sequence((*COMMON, 1), salt="theirs")) == 8
 
 
 def test_a_long_salt_costs_as_little_as_none() -> None:
@@ -74,20 +74,20 @@ def test_a_long_salt_costs_as_little_as_none() -> None:
     salted = sequence(COMMON * 30, salt="s" * 256)
     started = time.process_time()
     for _ in range(100):
-        known(COMMON * 30).num_found(salted, row_of(salted))
+        known(COMMON * 30).num_matched(salted, row_of(salted))
         known().learn(salted, 0, 240)
     assert time.process_time() - started < 0.5
 
 
 def test_a_prompt_whose_logprobs_are_asked_for_is_computed() -> None:
-    assert num_found(known(COMMON), sequence((*COMMON, 1), is_scored=True)) == 0
+    assert num_matched(known(COMMON), sequence((*COMMON, 1), is_scored=True)) == 0
 
 
 def test_the_blocks_that_were_fed_last_are_remembered() -> None:
     first, second, third = (3,) * 8, (2,) * 8, (1,) * 8
     prefixes = known(first, second, first, third, num_blocks=4)
     assert len(prefixes) == 4
-    found = [num_found(prefixes, sequence((*ids, 0))) for ids in (first, second, third)]
+    found = [num_matched(prefixes, sequence((*ids, 0))) for ids in (first, second, third)]
     assert found == [8, 0, 8]
 
 
@@ -110,21 +110,21 @@ def test_as_much_is_found_as_some_prompt_shares(
         if end > row.base_len and any(other[:end] == ids[:end] for other in fed)
     ]
     expected = max(ends, default=row.base_len) - row.base_len
-    assert known(*map(tuple, fed)).num_found(one, row) == expected
+    assert known(*map(tuple, fed)).num_matched(one, row) == expected
 
 
 def test_ends_are_forgotten_before_beginnings() -> None:
     prefixes = known((*COMMON, 1, 1, 1, 1), (4,) * 4, num_blocks=3)
-    assert num_found(prefixes, sequence((*COMMON, 1, 1, 1, 1, 0))) == 8
+    assert num_matched(prefixes, sequence((*COMMON, 1, 1, 1, 1, 0))) == 8
 
 
 def test_behind_what_was_forgotten_nothing_is_found() -> None:
     prefixes, one = known((4,) * 4, num_blocks=3), sequence((*COMMON, 1, 1, 1, 1, 0))
     prefixes.learn(one, 0, 8)
     prefixes.learn(one, 8, 12)
-    assert num_found(prefixes, one) == 12
+    assert num_matched(prefixes, one) == 12
     prefixes.learn(sequence((4,) * 4), 0, 4)
-    assert num_found(prefixes, one) == 4
+    assert num_matched(prefixes, one) == 4
 
 
 def test_what_is_decoded_is_known_too() -> None:
@@ -135,7 +135,7 @@ def test_what_is_decoded_is_known_too() -> None:
     ready_queue = cell.pool._replicas["target"].ready_queue
     turn = sequence((*COMMON, *asked.token_ids, 1, 1))
     assert ready_queue.prefix_index is not None
-    assert num_found(ready_queue.prefix_index, turn) == 12
+    assert num_matched(ready_queue.prefix_index, turn) == 12
 
 
 def burst(cell: Cell, *names: str) -> list[int]:
@@ -183,16 +183,16 @@ def test_every_change_has_a_version_of_its_own() -> None:
 def test_a_row_of_drafted_tokens_finds_what_one_without_them_does() -> None:
     one = sequence((*COMMON, 1))
     row = row_of(one)._replace(proposal=(1, 1), num_choices=3)
-    assert known((*COMMON, 1)).num_found(one, row) == 8
+    assert known((*COMMON, 1)).num_matched(one, row) == 8
 
 
 def test_what_was_found_of_a_prompt_is_counted_anew_when_it_begins_anew() -> None:
     one = sequence((*COMMON, 1))
-    one.take_found(0, 4)
-    one.take_found(4, 4)
+    one.note_matched(0, 4)
+    one.note_matched(4, 4)
     assert one.num_cached_prompt == 8
-    one.take_found(0, 4)
+    one.note_matched(0, 4)
     assert one.num_cached_prompt == 4
     one.append((2,))
-    one.take_found(0, 8)
+    one.note_matched(0, 8)
     assert one.num_cached_prompt == 4, "what is fed again behind the first token"

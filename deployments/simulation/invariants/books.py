@@ -31,7 +31,7 @@ _KEPT = (
     "driver.scheduler._replicas.drafts",
     "driver.scheduler._replicas.records",
     "driver.scheduler._replicas.targets",
-    "driver.scheduler._replicas.records[].ready_queue.prefix_index._known",
+    "driver.scheduler._replicas.records[].ready_queue.prefix_index._blocks",
     "driver.scheduler._replicas.records[].ready_queue.decoding._arrivals",
     "driver.scheduler._replicas.records[].ready_queue.decoding._times",
     "driver.scheduler._replicas.records[].ready_queue.decoding._unsorted",
@@ -39,7 +39,7 @@ _KEPT = (
     "driver.scheduler._replicas.records[].device._passes",
     "driver.scheduler._replicas.records[].device.leases",
     "driver.scheduler._placement._proposer._drafters._made",
-    "driver.scheduler._placement._proposer._known_drafting",
+    "driver.scheduler._placement._proposer._shared_drafting",
     "driver.scheduler._timeouts._heap",
 )
 """Containers that may keep entries by replica, stream, client, setting, kind, bucket or block.

@@ -76,7 +76,7 @@ def test_without_a_prefix_cache_nothing_is_found() -> None:
 def test_a_replica_that_found_more_than_it_was_fed_fails_the_request_alone() -> None:
     class Boasting(FakeReplica):
         def _verify(self, row, ids):  # type: ignore[no-untyped-def]
-            return super()._verify(row, ids)._replace(num_found=len(row.new_ids) + 1)
+            return super()._verify(row, ids)._replace(num_matched=len(row.new_ids) + 1)
 
     async def scenario() -> None:
         async with cell(SchedulerConfig()) as parts:

@@ -375,7 +375,7 @@ def test_the_usage_tells_what_of_the_prompt_was_cached(path: str) -> None:
 
     async def scenario() -> None:
         async with server(targets=0) as (client, parts):
-            parts.start_replica("t0", Role.TARGET, FakeReplica(Role.TARGET, num_found=3))
+            parts.start_replica("t0", Role.TARGET, FakeReplica(Role.TARGET, num_matched=3))
             while not parts.clients["client"].has_targets:
                 await asyncio.sleep(0.005)
             body = completion(n=2)

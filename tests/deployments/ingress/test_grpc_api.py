@@ -100,7 +100,7 @@ def test_once_and_stream_give_the_plain_continuation() -> None:
 
 def test_the_usage_tells_what_of_the_prompt_was_cached() -> None:
     async def scenario() -> None:
-        async with api(target=FakeReplica(Role.TARGET, num_found=3)) as (calls, _):
+        async with api(target=FakeReplica(Role.TARGET, num_matched=3)) as (calls, _):
             message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
             whole = await calls.generate_once(message, FakeContext())
             *_, last = [part async for part in calls.generate(message, FakeContext())]

@@ -118,7 +118,7 @@ def test_a_served_request_says_everything_over_http(lines: Lines, is_stream: boo
 @pytest.mark.parametrize("method", ["Generate", "GenerateOnce"])
 def test_a_served_request_says_everything_over_grpc(lines: Lines, method: str) -> None:
     async def scenario() -> None:
-        async with api(target=FakeReplica(Role.TARGET, num_found=3)) as (calls, _):
+        async with api(target=FakeReplica(Role.TARGET, num_matched=3)) as (calls, _):
             message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, request_id="r2")
             if method == "Generate":
                 assert [part async for part in calls.generate(message, FakeContext())]

@@ -142,7 +142,7 @@ row_results = st.builds(
     logprobs=logprobs(),
     prompt_logprobs=logprobs(),
     error=st.text(max_size=5),
-    num_found=int32,
+    num_matched=int32,
 )
 results = st.builds(
     GroupResult,
