@@ -37,7 +37,7 @@ ALERTS = (
         expr=f'specdec:replicas:max{{role="{Role.TARGET}"}} == 0',
         lasts="1m",
         severity=Severity.CRITICAL,
-        summary=f"No target replica is registered ({_WHO}): nothing is answered.",
+        summary=f"No target replica is registered ({_WHO}), so no request is answered.",
     ),
     Alert(
         name="SpecdecNoDraft",
@@ -47,14 +47,14 @@ ALERTS = (
         """,
         lasts="10m",
         severity=Severity.WARNING,
-        summary=f"The draft replicas are gone ({_WHO}): answers are right, and slower.",
+        summary=f"No draft replica is registered ({_WHO}). Answers are correct, but slower.",
     ),
     Alert(
         name="SpecdecCoordinatorRestarted",
         expr="changes(specdec:coordinator_start_time_seconds:max[15m]) > 0",
         lasts="0m",
         severity=Severity.WARNING,
-        summary=f"The coordinator has begun anew ({_WHO}).",
+        summary=f"The coordinator has restarted ({_WHO}).",
     ),
     Alert(
         name="SpecdecDivergedOutput",
@@ -65,7 +65,7 @@ ALERTS = (
         """,
         lasts="0m",
         severity=Severity.CRITICAL,
-        summary=f"A replay gave other tokens than its client had ({_WHO}), in exact numerics.",
+        summary=f"A replay gave other tokens than its client had, with exact numerics ({_WHO}).",
     ),
     Alert(
         name="SpecdecReplayDiverged",
@@ -76,7 +76,7 @@ ALERTS = (
         """,
         lasts="0m",
         severity=Severity.WARNING,
-        summary=f"A request that went on after a failure came to other tokens ({_WHO}).",
+        summary=f"A request that continued after a failure gave other tokens ({_WHO}).",
     ),
     Alert(
         name="SpecdecAcceptanceCollapsed",
@@ -87,7 +87,7 @@ ALERTS = (
         """,
         lasts="15m",
         severity=Severity.WARNING,
-        summary=f"Half as many drafted tokens are accepted as in the last day ({_WHO}).",
+        summary=f"The acceptance rate is below half of the last day's ({_WHO}).",
     ),
     Alert(
         name="SpecdecKvFull",
@@ -96,7 +96,7 @@ ALERTS = (
         """,
         lasts="10m",
         severity=Severity.WARNING,
-        summary=f"The targets' KV is full and requests wait for it ({_WHO}).",
+        summary=f"The KV cache of the targets is full and requests wait ({_WHO}).",
     ),
     Alert(
         name="SpecdecQueueLong",
@@ -135,7 +135,7 @@ ALERTS = (
         expr="specdec:time_to_first_token_seconds:p99_rate5m > 5",
         lasts="10m",
         severity=Severity.WARNING,
-        summary=f"One request in a hundred waits more than 5 s for its first token ({_WHO}).",
+        summary=f"More than 1 % of requests wait over 5 s for the first token ({_WHO}).",
     ),
     Alert(
         name="SpecdecLeasesFenced",
@@ -146,14 +146,14 @@ ALERTS = (
         """,
         lasts="0m",
         severity=Severity.WARNING,
-        summary=f"Replicas do not answer in time, again and again ({_WHO}).",
+        summary=f"Replicas repeatedly do not answer in time ({_WHO}).",
     ),
     Alert(
         name="SpecdecLeasesExpire",
         expr="specdec:leases_expired:ratio_rate15m > 0.01",
         lasts="10m",
         severity=Severity.WARNING,
-        summary=f"One lease in a hundred to a {{{{ $labels.role }}}} is not answered ({_WHO}).",
+        summary=f"More than 1 % of leases to a {{{{ $labels.role }}}} are not answered ({_WHO}).",
     ),
     Alert(
         name="SpecdecAuditsSkipped",
@@ -165,14 +165,14 @@ ALERTS = (
         """,
         lasts="1h",
         severity=Severity.WARNING,
-        summary=f"Most sampled requests are not audited ({_WHO}).",
+        summary=f"More sampled requests are skipped than audited ({_WHO}).",
     ),
     Alert(
         name="SpecdecMetricsAbsent",
         expr="absent(@specdec_coordinator_start_time_seconds)",
         lasts="10m",
         severity=Severity.CRITICAL,
-        summary="No coordinator tells its metrics: every other alert is blind.",
+        summary="No coordinator reports metrics, so no other alert can fire.",
     ),
 )
 

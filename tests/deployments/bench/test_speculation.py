@@ -18,7 +18,7 @@ PAYLOAD = {
     "num_spec_tokens": 4,
 }
 PAGE = """
-# HELP specdec_spec_decode_num_drafts_total Proposals that were checked.
+# HELP specdec_spec_decode_num_drafts_total Proposals that the target verified.
 specdec_spec_decode_num_drafts_total{model_name="num_draft_tokens"} 4.0
 specdec_spec_decode_num_draft_tokens_total{model_name="m"} 16.0
 specdec_spec_decode_num_accepted_tokens_total{model_name="m"} 7.0

@@ -39,7 +39,7 @@ POOL = Board(
             "s",
         ),
         Panel(
-            "Added to a pass, P99",
+            "Time added to a pass, P99",
             one(
                 quantile(
                     0.99,
@@ -53,7 +53,7 @@ POOL = Board(
             "s",
         ),
         Panel(
-            "What a piece of an answer takes of its ingress",
+            "Ingress time per output chunk",
             one(mean("answer_stage_seconds", "stage", WINDOW), "{{stage}}"),
             "s",
         ),
@@ -69,10 +69,10 @@ POOL = Board(
             "Leases that expired",
             one(rate("leases_expired_total", "role"), "{{role}}"),
             "ops",
-            "Not answered in time, or behind one that was not.",
+            "Leases that were not answered in time, or came after such a lease.",
         ),
         Panel(
-            "What went wrong",
+            "Faults",
             {
                 "KV misses": rate("kv_misses_total"),
                 "late answers": rate("stale_results_total"),

@@ -27,8 +27,8 @@ REPLICAS = Board(
             "short",
             "Per second.",
         ),
-        Panel("Sequences placed there", _of_replica("sequences")),
-        Panel("Sequences with KV there", _of_replica("resident_sequences")),
+        Panel("Sequences placed on the replica", _of_replica("sequences")),
+        Panel("Sequences with KV on the replica", _of_replica("resident_sequences")),
         Panel(
             "KV in use",
             one(

@@ -38,7 +38,7 @@ SERVICE = Board(
             "s",
         ),
         Panel(
-            "Between news of a request",
+            "Time between output chunks",
             quantiles("inter_token_latency_seconds", 0.5, 0.9, 0.99),
             "s",
         ),

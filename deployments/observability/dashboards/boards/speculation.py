@@ -18,7 +18,7 @@ SPECULATION = Board(
                 "cell {{cell}}",
             ),
             "percentunit",
-            "Accepted of the drafted tokens.",
+            "Accepted share of the drafted tokens.",
         ),
         Panel(
             "Mean acceptance length",
@@ -28,7 +28,7 @@ SPECULATION = Board(
                 "cell {{cell}}",
             ),
             "short",
-            "Tokens per proposal, the target's own included.",
+            "Tokens per proposal, including the target's own.",
         ),
         Panel(
             "Acceptance by position",
@@ -50,7 +50,7 @@ SPECULATION = Board(
         ),
         Panel("Rounds by K", one(rate("draft_rounds_total", "k"), "K = {{k}}"), "ops"),
         Panel(
-            "What decided K",
+            "Cause of K",
             one(rate("k_decisions_total", "cause"), "{{cause}}"),
             "ops",
             "Rounds by the cause of their K.",
@@ -65,7 +65,7 @@ SPECULATION = Board(
             quantiles("request_acceptance_length", 0.1, 0.5, 0.9),
         ),
         Panel(
-            "What the K policy believes",
+            "Estimates of the K policy",
             one("avg by (figure) (@specdec_k_policy)", "{{figure}}"),
         ),
         Panel(
@@ -87,8 +87,8 @@ SPECULATION = Board(
                 "replay": "sum(@specdec_replay_divergences_total)",
             },
             "short",
-            "In exact numerics anything but 0 is a fault.",
+            "With exact numerics, any value above 0 is a fault.",
         ),
-        Panel("Audits that wait", one("sum(@specdec_audits_pending)")),
+        Panel("Pending audits", one("sum(@specdec_audits_pending)")),
     ),
 )

@@ -58,7 +58,7 @@ _CLIENTS = (
         "requests",
         Kind.COUNTER,
         by_client(lambda one: one.num_requests),
-        "Requests that began, by API key.",
+        "Requests that have started, by API key.",
     ),
     _of_clients(
         "requests_running",
@@ -70,14 +70,14 @@ _CLIENTS = (
         "prompt_tokens",
         Kind.COUNTER,
         total_by_client(CLIENT_PROMPT),
-        "Prompt tokens of requests that began, by API key. Each choice counts its prompt.",
+        "Prompt tokens of requests that have started, by API key. Each choice counts its prompt.",
         "{token}",
     ),
     _of_clients(
         "cached_prompt_tokens",
         Kind.COUNTER,
         total_by_client(CLIENT_CACHED),
-        "Prompt tokens found in the prefix cache, of ended requests, by API key.",
+        "Prompt tokens of ended requests that were found in the prefix cache, by API key.",
         "{token}",
     ),
     _of_clients(
@@ -90,7 +90,7 @@ _CLIENTS = (
         "wasted_draft_tokens",
         Kind.COUNTER,
         by_client(lambda one: one.num_wasted_draft_tokens),
-        "Drafted tokens that came to nothing, by API key.",
+        "Drafted tokens that were not accepted, by API key.",
     ),
 )
 
@@ -98,7 +98,7 @@ _COORDINATOR = (
     Metric(
         name="specdec_coordinator_start_time_seconds",
         kind=Kind.GAUGE,
-        text="When the coordinator's life began, in seconds since 1970; totals count from there.",
+        text="Start time of the coordinator, in seconds since 1970. Totals count from this time.",
         read=value(lambda status: status.started_unix_s),
         unit="s",
     ),
@@ -112,9 +112,13 @@ _COORDINATOR = (
 )
 _REPLICAS = (
     _of_replicas(
-        "busy_seconds", Kind.COUNTER, lambda one: one.busy_s, "Time spent on groups.", "s"
+        "busy_seconds",
+        Kind.COUNTER,
+        lambda one: one.busy_s,
+        "Time that the replica has spent on groups.",
+        "s",
     ),
-    _of_replicas("rows", Kind.COUNTER, lambda one: one.num_rows, "Rows that were run."),
+    _of_replicas("rows", Kind.COUNTER, lambda one: one.num_rows, "Rows that the replica has run."),
     _of_replicas(
         "sequences",
         Kind.GAUGE,
@@ -125,20 +129,26 @@ _REPLICAS = (
         "resident_sequences",
         Kind.GAUGE,
         lambda one: one.num_slots,
-        "Sequences that have KV there, by its own last count.",
+        "Sequences with KV on the replica, as it last reported.",
     ),
-    _of_replicas("kv_blocks", Kind.GAUGE, lambda one: one.num_blocks, "All its KV blocks."),
+    _of_replicas("kv_blocks", Kind.GAUGE, lambda one: one.num_blocks, "KV blocks of the replica."),
     _of_replicas(
         "kv_blocks_free",
         Kind.GAUGE,
         lambda one: one.num_free_blocks,
-        "Free ones, by its own last count.",
+        "Free KV blocks of the replica, as it last reported.",
     ),
     _of_replicas(
-        "is_fenced", Kind.GAUGE, lambda one: int(one.is_fenced), "1: it did not answer in time."
+        "is_fenced",
+        Kind.GAUGE,
+        lambda one: int(one.is_fenced),
+        "1 if the replica did not answer a lease in time, else 0.",
     ),
     _of_replicas(
-        "is_draining", Kind.GAUGE, lambda one: int(one.is_draining), "1: it is about to leave."
+        "is_draining",
+        Kind.GAUGE,
+        lambda one: int(one.is_draining),
+        "1 if the replica is draining, else 0.",
     ),
     *(
         _of_replicas(metric.name, Kind(metric.kind), _value_of(name), metric.text, metric.unit)
@@ -156,7 +166,8 @@ _AUDIT = (
     Metric(
         name="specdec_diverged_requests",
         kind=Kind.COUNTER,
-        text="Those whose replay gave another token; with exact numerics a fault.",
+        text="Audited requests whose replay gave another token. With exact numerics this is a "
+        "fault.",
         read=totals_by(DIVERGED, _NUMERICS),
         labels=("numerics",),
     ),
@@ -169,7 +180,7 @@ _AUDIT = (
     Metric(
         name="specdec_audits_pending",
         kind=Kind.GAUGE,
-        text="Sampled requests that wait for their replay or are in it.",
+        text="Sampled requests whose replay is waiting or running.",
         read=value(lambda status: status.audit.num_pending),
     ),
 )

@@ -108,7 +108,7 @@ _COUNTS = (
     Metric(
         name="specdec_num_requests_running",
         kind=Kind.GAUGE,
-        text="Requests that are decoded.",
+        text="Requests that are being decoded.",
         read=value(lambda status: status.num_running),
         unit="{request}",
         is_vllm=True,
@@ -124,7 +124,8 @@ _COUNTS = (
     Metric(
         name="specdec_num_requests_waiting_by_reason",
         kind=Kind.GAUGE,
-        text="The same: no_target where no target takes requests, capacity where all are full.",
+        text="Requests that wait for admission, by reason: no_target if no target accepts "
+        "requests, capacity if all are full.",
         read=_waiting,
         labels=("reason",),
         unit="{request}",
@@ -138,19 +139,25 @@ _COUNTS = (
         unit="1",
         is_vllm=True,
     ),
-    _prefix("specdec_prefix_cache_queries", "num_prefix_queries", "Prompt tokens looked up."),
-    _prefix("specdec_prefix_cache_hits", "num_prefix_hits", "Those that were found."),
+    _prefix(
+        "specdec_prefix_cache_queries",
+        "num_prefix_queries",
+        "Prompt tokens looked up in the prefix cache.",
+    ),
+    _prefix(
+        "specdec_prefix_cache_hits", "num_prefix_hits", "Prompt tokens found in the prefix cache."
+    ),
     Metric(
         name="specdec_num_preemptions",
         kind=Kind.COUNTER,
-        text="Sequences that gave their memory back.",
+        text="Sequences that were preempted and lost their KV.",
         read=total("num_preemptions"),
         is_vllm=True,
     ),
     Metric(
         name="specdec_prompt_tokens",
         kind=Kind.COUNTER,
-        text="Prompt tokens of requests that began.",
+        text="Prompt tokens of requests that have started.",
         read=total("num_prompt_tokens"),
         unit="{token}",
         is_vllm=True,
@@ -168,7 +175,7 @@ _ENDS = (
     Metric(
         name="specdec_request_success",
         kind=Kind.COUNTER,
-        text="Finished requests, by reason; abort and error are among them.",
+        text="Finished requests by reason, including abort and error.",
         read=totals_by(FINISHED, FinishReason),
         labels=("finished_reason",),
         unit="{request}",
@@ -177,7 +184,8 @@ _ENDS = (
     Metric(
         name="specdec_admission_rejections",
         kind=Kind.COUNTER,
-        text="Requests that the coordinator refused; what an ingress refuses itself, Serve counts.",
+        text="Requests that the coordinator refused. Ray Serve counts the requests that an "
+        "ingress refuses.",
         read=totals_by(REJECTED, REJECTIONS),
         labels=("reason",),
         unit="{request}",
@@ -196,30 +204,37 @@ _TIMES = (
     _seconds(
         "specdec_time_to_first_token_seconds",
         _FIRST_S,
-        "From the ingress's receipt of the ids to the first token. This and the next: of requests "
-        "that ended with stop or length, as their ingress measured.",
+        "Time from receipt at the ingress to the first token. Request times count "
+        "requests that ended with stop or length, as their ingress measured.",
     ),
     _seconds(
         "specdec_inter_token_latency_seconds",
         _TOKEN_S,
-        "Between news of one request; the tokens of a round come together.",
+        "Time between consecutive output chunks of a request. Tokens committed in one "
+        "round arrive together.",
     ),
     _seconds(
         "specdec_request_time_per_output_token_seconds",
         _TOKEN_S,
-        "Mean time per token behind the first, one observation per request.",
+        "Mean time per output token after the first, one observation per request.",
     ),
-    _seconds("specdec_e2e_request_latency_seconds", _REQUEST_S, "From receipt to the last token."),
     _seconds(
-        "specdec_request_queue_time_seconds", _REQUEST_S, "From arrival at the pool to admission."
+        "specdec_e2e_request_latency_seconds",
+        _REQUEST_S,
+        "Time from receipt at the ingress to the last token.",
+    ),
+    _seconds(
+        "specdec_request_queue_time_seconds",
+        _REQUEST_S,
+        "Time from arrival at the coordinator to admission.",
     ),
     _seconds(
         "specdec_request_prefill_time_seconds",
         _REQUEST_S,
-        "The rest of the time to the first token.",
+        "Time from receipt to the first token, without the queue time.",
     ),
     _seconds(
-        "specdec_request_decode_time_seconds", _REQUEST_S, "From the first token to the last."
+        "specdec_request_decode_time_seconds", _REQUEST_S, "Time from the first token to the last."
     ),
 )
 _ACCEPTANCE = tuple(
@@ -235,12 +250,14 @@ _ACCEPTANCE = tuple(
         (
             "specdec_request_acceptance_rate",
             _RATES,
-            "Accepted share of a request's drafted tokens; requests that had some.",
+            "Accepted share of a request's drafted tokens. Requests without drafted "
+            "tokens are not counted.",
         ),
         (
             "specdec_request_acceptance_length",
             _LENGTHS,
-            "Mean tokens that a request committed per proposal, the target's own included.",
+            "Mean number of tokens committed per proposal of a request, including the "
+            "target's own token.",
         ),
     )
 )
@@ -248,19 +265,20 @@ _GEN_AI = (
     _seconds(
         "gen_ai_server_request_duration_seconds",
         _GEN_AI_REQUEST_S,
-        "As specdec_e2e_request_latency_seconds, with the buckets of the GenAI conventions.",
+        "Same as specdec_e2e_request_latency_seconds, with the buckets of the GenAI conventions.",
         "gen_ai.server.request.duration",
     ),
     _seconds(
         "gen_ai_server_time_to_first_token_seconds",
         _GEN_AI_FIRST_S,
-        "As specdec_time_to_first_token_seconds.",
+        "Same as specdec_time_to_first_token_seconds, with the buckets of the GenAI conventions.",
         "gen_ai.server.time_to_first_token",
     ),
     _seconds(
         "gen_ai_server_time_per_output_token_seconds",
         _GEN_AI_TOKEN_S,
-        "As specdec_request_time_per_output_token_seconds.",
+        "Same as specdec_request_time_per_output_token_seconds, with the buckets of the "
+        "GenAI conventions.",
         "gen_ai.server.time_per_output_token",
     ),
     Metric(
@@ -280,8 +298,8 @@ COUNTED = (
     Metric(
         name=REPLAY_DIVERGENCES,
         kind=Kind.COUNTER,
-        text="Replays behind a failure that gave other tokens than the client has; they are asked "
-        "for again. With exact numerics a fault.",
+        text="Replays after a failure that gave other tokens than the client has. Such "
+        "requests are replayed again. With exact numerics this is a fault.",
         read=observed_count(REPLAY_DIVERGENCES),
         unit="{request}",
     ),

@@ -89,7 +89,7 @@ _SPECULATION = (
     _count(
         "spec_decode_num_drafts",
         "num_proposed_rounds",
-        "Proposals that were checked.",
+        "Proposals that the target verified.",
         is_vllm=True,
     ),
     _count(
@@ -104,7 +104,7 @@ _SPECULATION = (
     Metric(
         name="specdec_spec_decode_num_accepted_tokens_per_pos",
         kind=Kind.COUNTER,
-        text="The same by their place in the proposal.",
+        text="Drafted tokens that were accepted, by position in the proposal.",
         read=_per_position,
         labels=("position",),
         is_vllm=True,
@@ -112,34 +112,43 @@ _SPECULATION = (
     Metric(
         name="specdec_draft_rounds",
         kind=Kind.COUNTER,
-        text="Rounds by the number of drafted tokens that were checked.",
+        text="Rounds by the number of drafted tokens that the target verified.",
         read=_by_k,
         labels=("k",),
     ),
     Metric(
         name="specdec_k_decisions",
         kind=Kind.COUNTER,
-        text="Rounds by what decided how many tokens were drafted for them; "
-        "specdec_core/speculation/k_policy.py says what each cause is.",
+        text="Rounds by the cause of their number of drafted tokens; "
+        "specdec_core/speculation/k_policy.py explains each cause.",
         read=totals_by(K_CAUSE, (cause.label for cause in DraftLengthReason)),
         labels=("cause",),
     ),
     Metric(
         name="specdec_k_policy",
         kind=Kind.GAUGE,
-        text="The mean K so far (mean_k), and what a policy that learns believes, by figure.",
+        text="Figures of the K policy: the mean K so far (mean_k), and the estimates of a "
+        "policy that learns.",
         read=_k_policy,
         labels=("figure",),
     ),
 )
 _GROUPS = (
-    _count("groups", "num_groups", "Leases granted to targets: a group each."),
-    _count("equal_length_groups", "num_equal_length_groups", "Those whose rows had one length."),
-    _count("split_groups", "num_split_groups", "Those of one half while the other was drafted."),
+    _count("groups", "num_groups", "Groups: leases granted to targets."),
+    _count(
+        "equal_length_groups",
+        "num_equal_length_groups",
+        "Groups whose rows all had the same length.",
+    ),
+    _count(
+        "split_groups",
+        "num_split_groups",
+        "Groups with one half of the sequences, while the other half was drafted.",
+    ),
     Metric(
         name="specdec_group_size",
         kind=Kind.HISTOGRAM,
-        text="Rows of a group.",
+        text="Number of rows per group.",
         read=_group_sizes,
         unit="{row}",
         bounds=_GROUP_SIZES,
@@ -147,7 +156,7 @@ _GROUPS = (
     Metric(
         name="specdec_group_wait_max_seconds",
         kind=Kind.GAUGE,
-        text="Longest that a row has waited for its group so far.",
+        text="Maximum time that a row has waited for its group so far.",
         read=value(lambda status: status.max_group_wait_s),
         unit="s",
     ),
@@ -164,28 +173,34 @@ _LEASES = (
     Metric(
         name="specdec_leases_expired",
         kind=Kind.COUNTER,
-        text="Leases that were given up: not answered in time, or behind one that was not.",
+        text="Leases that expired because they, or a lease before them, were not answered in time.",
         read=totals_by(EXPIRED, Role),
         labels=("role",),
     ),
     Metric(
         name="specdec_leases_answered",
         kind=Kind.COUNTER,
-        text="Leases whose answer came, by role.",
+        text="Leases that were answered, by role.",
         read=_leases,
         labels=("role",),
     ),
-    _count("kv_misses", "num_kv_misses", "Rows whose replica lacked what was assumed."),
-    _count("stale_results", "num_stale_results", "Answers that came too late to count."),
     _count(
-        "fenced_replicas", "num_fenced", "How often a replica's lease expired and it was fenced."
+        "kv_misses",
+        "num_kv_misses",
+        "Rows whose replica did not cache the tokens that the scheduler assumed.",
+    ),
+    _count("stale_results", "num_stale_results", "Results that arrived too late and were ignored."),
+    _count(
+        "fenced_replicas",
+        "num_fenced",
+        "Times that a replica was fenced because its lease expired.",
     ),
 )
 _STAGES = (
     Metric(
         name=ROUND_STAGE,
         kind=Kind.HISTOGRAM,
-        text="Where a round's time goes, by lease.",
+        text="Time that a stage of a round takes, one observation per lease.",
         read=_round_stages,
         labels=("role", "stage"),
         unit="s",
@@ -194,7 +209,7 @@ _STAGES = (
     Metric(
         name=ANSWER_STAGE,
         kind=Kind.SUMMARY,
-        text="What an ingress spends on the pieces of answers.",
+        text="Time that an ingress spends on output chunks, by stage.",
         read=_answer_stages,
         labels=("stage",),
         unit="s",
