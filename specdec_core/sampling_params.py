@@ -199,7 +199,7 @@ class SamplingParams:
     num_logprobs: int | None = field(
         default=None,
         metadata=SamplingField(
-            "Most probable tokens whose log-probabilities are reported beside each token's own. "
+            "Number of most probable tokens whose log-probabilities are reported with each token. "
             "The values are those of the model, before all other parameters apply.",
             Limits(0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}"),
             proto_name="logprobs",
@@ -245,8 +245,8 @@ class SamplingParams:
             )
         if self.grammar is not None and (self.ignore_eos or self.min_tokens):
             raise InvalidRequestError(
-                "structured output ends where its grammar ends: leave out ignore_eos and "
-                "min_tokens",
+                "structured output ends where its grammar ends: leave ignore_eos and "
+                "min_tokens out",
                 param="ignore_eos" if self.ignore_eos else "min_tokens",
             )
 

@@ -34,9 +34,12 @@ _LEGEND = re.compile(r"Shape legend: [^.]*\.")
 """Lists of shape letters, which are no sentences."""
 _WORD = re.compile(r"[A-Za-z0-9'%-]+")
 _MESSAGES = ("debug", "info", "warning", "error", "exception")
-_HELP = ("help", "description", "doc", "text")
-_FLAGS = ("flag", "argument")
-"""Functions of deployments/config/flags.py whose second argument is a help text."""
+_HELP = ("help", "description", "doc", "text", "summary")
+_DECLARATIONS = (
+    *("flag", "argument", "SamplingField"),
+    *("Panel", "_count", "_metric", "_of_clients", "_of_replicas", "_prefix", "_seconds"),
+)
+"""Functions that declare flags, fields, metrics and panels. Their positional texts are read."""
 
 
 class Rule(StrEnum):
@@ -74,8 +77,9 @@ def _texts(source: str) -> Iterator[tuple[int, str, bool]]:
                 if keyword.arg in _HELP and (text := _message_of(keyword.value)):
                     yield node.lineno, text, False
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if name in _FLAGS and len(node.args) > 1 and (text := _message_of(node.args[1])):
-                yield node.lineno, text, False
+            if name in _DECLARATIONS:
+                texts = map(_message_of, node.args)
+                yield from ((node.lineno, text, False) for text in texts if " " in text)
             is_message = name in _MESSAGES or name.endswith("Error")
             if is_message and node.args and (text := _message_of(node.args[0])):
                 yield node.lineno, text, True

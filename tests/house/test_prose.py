@@ -1,4 +1,4 @@
-"""The product's texts become easier to read, never harder."""
+"""The product's texts keep the rules of tests/house/prose.py."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from collections import Counter
 
 from tests.house.prose import PRODUCT, Rule, findings, of_folders
 
-MOST = {Rule.FRAGMENT: 2, Rule.HARD_WORD: 2, Rule.LONG_SENTENCE: 4}
-"""Texts that are left. Lower a number when there are fewer; never raise one."""
 
-
-def test_no_text_of_the_product_becomes_harder_to_read() -> None:
-    told = list(of_folders(PRODUCT))
-    counts = Counter(found.rule for _, found in told)
-    lines = [f"{path}:{found.line}: {found.rule}: {found.text}" for path, found in told]
-    assert {rule: counts[rule] for rule in Rule} == MOST, "\n".join(lines)
+def test_every_text_of_the_product_is_easy_to_read() -> None:
+    lines = [
+        f"{path}:{found.line}: {found.rule}: {found.text}" for path, found in of_folders(PRODUCT)
+    ]
+    assert not lines, "\n".join(lines)
 
 
 SOURCE = """
@@ -23,11 +20,12 @@ x: int = 1
 # nobody reads a comment
 raise ValueError("so many things")
 y: int = flag(1, "Fewest of the rows.")
+z = _seconds("name", (1.0,), "Those of the rows.")
 """
 LONG = "'" + "Word " * 26 + "end.'"
 
 
 def test_each_kind_of_text_is_read() -> None:
     found = Counter(one.rule for one in findings(SOURCE))
-    assert found == {Rule.FRAGMENT: 2, Rule.HARD_WORD: 4}
+    assert found == {Rule.FRAGMENT: 3, Rule.HARD_WORD: 4}
     assert [one.rule for one in findings(LONG)] == [Rule.LONG_SENTENCE]
