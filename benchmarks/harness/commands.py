@@ -37,7 +37,7 @@ def numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(map(int, names(text)))
     except ValueError as error:
-        raise InvalidRequestError(f"{text!r} is no list of numbers") from error
+        raise InvalidRequestError(f"{text!r} is not a list of numbers") from error
 
 
 def fractions(text: str) -> tuple[float, ...]:

@@ -54,7 +54,7 @@ class PoolPolicy:
         try:
             return self._numbers(contexts), {}
         except Exception:  # Serve would not update the application any more, nor end it
-            logger.exception("autoscaling failed: the numbers stay")
+            logger.exception("autoscaling failed; the numbers of replicas stay unchanged")
             return {}, {}
 
     def _numbers(self, contexts: Mapping[Any, Context]) -> dict[Any, int]:

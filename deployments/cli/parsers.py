@@ -28,7 +28,7 @@ def one_of(known: Iterable[str], kind: Callable[[str], Value]) -> Callable[[str]
 
     def parsed(text: str) -> Value:
         if text not in names:
-            raise ValueError(f"{text!r} is none of {', '.join(names)}")
+            raise ValueError(f"{text!r} is not one of {', '.join(names)}")
         return kind(text)
 
     return parsed

@@ -72,9 +72,10 @@ def check_own_node(config: ServiceConfig, labels: Mapping[str, str]) -> None:
     for name, selector in _asked_nodes(config):
         if not fits(selector, labels):
             raise InvalidRequestError(
-                f"{name} asks for a node with {selector}, and the Ray that is started here has one "
-                "node without it: leave the setting out, or start a Ray whose nodes have labels "
-                "(`ray start --head --labels key=value`) and set RAY_ADDRESS=auto"
+                f"{name} requires a node with {selector}, but the Ray that starts here "
+                "has one node without that label. Leave the setting out, or start a Ray "
+                "whose nodes have labels (`ray start --head --labels key=value`) and set "
+                "RAY_ADDRESS=auto"
             )
 
 

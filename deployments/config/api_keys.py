@@ -40,10 +40,12 @@ def read_key_file(path: Path) -> dict[str, str]:
             continue
         words = line.split()
         if len(words) != 2 or ":" in words[0]:
-            raise ValueError(f"api_key_file: {path}:{number}: a name without colon, then a key")
+            raise ValueError(
+                f"api_key_file: {path}:{number}: a line needs a name without a colon, then a key"
+            )
         digest = key_digest(words[1])
         if digest in names or words[0] in names.values():
-            raise ValueError(f"api_key_file: {path}:{number}: that name or key stands there twice")
+            raise ValueError(f"api_key_file: {path}:{number}: this name or key is listed twice")
         names[digest] = words[0]
     return names
 

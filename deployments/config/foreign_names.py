@@ -51,7 +51,9 @@ def spread_speculative_config(values: dict[str, Any]) -> dict[str, Any]:
         spread.setdefault("spec_policy", KPolicyName.SCHEDULE)
     twice = sorted(set(spread) & set(values))
     if twice:
-        raise ValueError(f"speculative_config and {twice} say the same thing twice")
+        raise ValueError(
+            f"speculative_config and {twice} set the same value twice: leave one of them out"
+        )
     return {name: value for name, value in values.items() if name != "speculative_config"} | spread
 
 

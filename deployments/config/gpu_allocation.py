@@ -81,7 +81,7 @@ def _counts(config: ServiceConfig) -> dict[str, int]:
 def _too_few(config: ServiceConfig, num_gpus: float) -> InvalidRequestError:
     targets, drafts = _counts(config).values()
     return InvalidRequestError(
-        f"{targets} target and {drafts} draft replicas want a GPU each, and Ray has {num_gpus:g}: "
-        "lower target_replicas or draft_replicas, or say target_num_gpus and draft_num_gpus, "
-        "parts of a GPU or 0 for a CPU"
+        f"{targets} target and {drafts} draft replicas need a GPU each, but Ray has "
+        f"{num_gpus:g}. Lower target_replicas or draft_replicas, or set target_num_gpus "
+        "and draft_num_gpus. A fraction shares a GPU; 0 uses the CPU"
     )

@@ -107,7 +107,10 @@ class ScalingOptions:
             least = getattr(self, f"min_{role}_replicas")
             most = getattr(self, f"max_{role}_replicas")
             if (least is None) is not (most is None):
-                raise ValueError(f"min_{role}_replicas and max_{role}_replicas belong together")
+                raise ValueError(
+                    f"min_{role}_replicas and max_{role}_replicas require each other: set "
+                    "both or neither"
+                )
             if least is not None and most < max(least, 1):
                 raise ValueError(f"max_{role}_replicas={most} is less than {max(least, 1)}")
 

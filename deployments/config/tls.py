@@ -43,7 +43,9 @@ class TlsOptions:
             raise ValueError(f"TLS needs certificate, key and authority: {missing[0]} is missing")
         for name, path in paths.items():
             if path is not None and not path.is_absolute():
-                raise ValueError(f"{name}={path} must be absolute: every process reads it")
+                raise ValueError(
+                    f"{name}={path} must be an absolute path, because every process reads it"
+                )
 
     @property
     def files(self) -> TlsFiles | None:

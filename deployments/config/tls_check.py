@@ -25,7 +25,7 @@ def check_tls(files: TlsFiles | None) -> None:
         _shake_hands(client, server, files.name)
     except ssl.SSLCertVerificationError as error:
         raise InvalidRequestError(
-            f"coordinator_tls_cert: {files.cert} does not pass for {files.name!r} with the "
+            f"coordinator_tls_cert: {files.cert} is not valid for {files.name!r} with the "
             f"authority {files.ca}: {error.verify_message}"
         ) from error
     except ssl.SSLError as error:
@@ -46,7 +46,7 @@ def _context(files: TlsFiles, side: int) -> ssl.SSLContext:
         context.load_verify_locations(cafile=files.ca)
     except ssl.SSLError as error:
         raise InvalidRequestError(
-            f"coordinator_tls_ca: {files.ca} is no PEM certificate: {error.reason}"
+            f"coordinator_tls_ca: {files.ca} is not a PEM certificate: {error.reason}"
         ) from error
     try:
         # Without this OpenSSL asks the terminal for the passphrase of an encrypted key.

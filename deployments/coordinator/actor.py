@@ -163,7 +163,7 @@ class Coordinator:
             await asyncio.sleep(_WATCH_S)
             self._driver.send_load()
             idle_s = 0.0 if self._driver.num_streams else idle_s + _WATCH_S
-        logger.info("no ingress and no replica for %.0f s: the application is gone", idle_s)
+        logger.info("no ingress and no replica for %.0f s; the coordinator exits", idle_s)
         ray.get_runtime_context().current_actor.retire.remote()
 
     async def _keep_apart(self, spec: CoordinatorSpec) -> None:
@@ -176,8 +176,8 @@ class Coordinator:
             is_better = await asyncio.to_thread(_is_better_elsewhere, spec)
             num_better = num_better + 1 if is_better else 0
         logger.info(
-            "the coordinator of cell %d shares its node with another or is alone on it, and there "
-            "is a node for it: it moves there; its streams wait for some seconds",
+            "moving the coordinator of cell %d to a better node, with an ingress or "
+            "fewer coordinators; its streams pause for some seconds",
             spec.cell,
         )
         ray.get_runtime_context().current_actor.retire.remote()
@@ -241,7 +241,9 @@ class Resolver:
         except (RayError, asyncio.InvalidStateError, TimeoutError, ValueError) as error:
             if is_known and isinstance(error, TimeoutError):
                 await asyncio.to_thread(_restart, self._spec)
-            raise ConnectionError(f"no coordinator: {type(error).__name__}") from error
+            raise ConnectionError(
+                f"cannot reach the coordinator: {type(error).__name__}"
+            ) from error
         self._answered = handle
         return endpoint
 
@@ -249,7 +251,7 @@ class Resolver:
 def _restart(spec: CoordinatorSpec) -> None:
     """Let Ray replace a hung coordinator with a new process. Other callers that wait for it get an
     error immediately."""
-    logger.warning("%s does not answer: it is restarted", spec.actor_name)
+    logger.warning("%s does not answer; restarting it", spec.actor_name)
     with contextlib.suppress(ValueError):
         ray.kill(ray.get_actor(spec.actor_name, namespace=NAMESPACE), no_restart=False)
 

@@ -88,7 +88,9 @@ class TokenCheck(grpc.aio.ServerInterceptor):
         self.num_refused += 1
         if self.num_refused & (self.num_refused - 1) == 0:
             logger.warning(
-                "%d calls without the token, now of %s", self.num_refused, context.peer()
+                "refused %d calls without the token so far; the last is from %s",
+                self.num_refused,
+                context.peer(),
             )
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
 

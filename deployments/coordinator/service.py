@@ -136,7 +136,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                     case "pace":
                         outbox.hold_s = _checked_hold_s(message.pace)
         except _UNREADABLE:
-            logger.warning("an ingress sent what makes no sense: its stream ends", exc_info=True)
+            logger.warning("invalid message from an ingress; closing its stream", exc_info=True)
         finally:
             outbox.close()
 
@@ -166,7 +166,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 logger.info("target %s: %s", info.replica_id, prices)
             return replica
         except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "nobody has registered")
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no registration arrived")
             raise
         except _UNREADABLE as error:
             logger.warning("refused a replica: %s", error)
@@ -185,10 +185,10 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                     take_in()
         except _UNREADABLE:
             who = replica.info.replica_id
-            logger.warning("%s sent what makes no sense: its stream ends", who, exc_info=True)
+            logger.warning("invalid message from %s; closing its stream", who, exc_info=True)
         except PeerTimeoutError as error:
             # Its sequences continue elsewhere; it registers again when it is back.
-            logger.warning("%s is left out: %s", replica.info.replica_id, error)
+            logger.warning("deregistering %s: %s", replica.info.replica_id, error)
         finally:
             # Immediately, because a write to a peer that does not read may never end.
             self._driver.leave(replica)
@@ -210,7 +210,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             case "drain":
                 driver.drain(replica, message.drain.asked_ago_s)
             case other:
-                logger.warning("a replica sent %s, which is not expected here", other)
+                logger.warning("unexpected message of kind %s from a replica", other)
 
 
 def _flush_to_pb(flush: Flush) -> pb.GenerateDown:
@@ -256,14 +256,19 @@ def _check_introduction(info: ReplicaInfo) -> None:
     block_size = info.kv_cache_spec.block_size
     sizes = (info.num_blocks, block_size, info.max_model_len, info.vocab_size)
     if min(sizes) < 1 or info.tile_rows < 0:
-        raise ValueError(f"num_blocks, block_size, max_model_len and vocab_size cannot be {sizes}")
+        raise ValueError(
+            f"num_blocks, block_size, max_model_len and vocab_size must be at least 1, got {sizes}"
+        )
     names = (info.replica_id, info.model_digest, info.fingerprint, info.device)
     if max(map(len, names)) > _MAX_NAME_LEN or not all(name.isprintable() for name in names):
         raise ValueError(f"names must be printable and at most {_MAX_NAME_LEN} characters long")
     times = [number for time in info.step_times for number in time[:3]]
     is_told = all(time.num_cached >= 0 for time in info.step_times)
     if info.max_num_seqs < 0 or not is_told or not all(0 < one < math.inf for one in times):
-        raise ValueError(f"a replica cannot have {info.max_num_seqs} rows or pass times {times}")
+        raise ValueError(
+            "max_num_seqs must not be negative and pass times must be positive, got "
+            f"{info.max_num_seqs} and {times}"
+        )
     if not info.replica_id:
         raise ValueError("replica_id is empty")
 
@@ -276,15 +281,20 @@ def _check_answer(message: pb.GroupResult, columns: AnswerColumns, info: Replica
     the rows.
     """
     if not (0 <= message.seconds < math.inf and 0 <= message.held_s < math.inf):
-        raise ValueError(f"a pass cannot take {message.seconds} of {message.held_s} s")
+        raise ValueError(
+            f"a pass of {message.seconds} s in a lease of {message.held_s} s is not possible"
+        )
     if not 0 <= message.recording_s <= message.seconds:
-        raise ValueError(f"{message.recording_s} of {message.seconds} s cannot be recording")
+        raise ValueError(
+            f"recording_s={message.recording_s} must be in 0..{message.seconds}, the time of "
+            "the pass"
+        )
     token_ids = columns.token_ids
     if columns.cached_lens:
         capacity = info.kv_cache_spec.max_len(info.num_blocks)
         least, most = min(columns.cached_lens), max(columns.cached_lens)
         if least < 0 or most > capacity:
-            raise ValueError(f"{least} to {most} of {capacity} positions cannot be cached")
+            raise ValueError(f"cached lengths must be in 0..{capacity}, got {least} to {most}")
         if min(columns.nums_accepted) < 0:
             raise ValueError(f"{min(columns.nums_accepted)} tokens cannot be accepted")
     if token_ids and not 0 <= min(token_ids) <= max(token_ids) < info.vocab_size:
@@ -294,5 +304,5 @@ def _check_answer(message: pb.GroupResult, columns: AnswerColumns, info: Replica
 def _checked_hold_s(message: pb.Pace) -> float:
     """Return the hold time of a pace message, in seconds. Raises ValueError."""
     if not 0 <= message.hold_s <= _MAX_HOLD_S:
-        raise ValueError(f"news cannot wait {message.hold_s} s: at most {_MAX_HOLD_S:g}")
+        raise ValueError(f"hold_s={message.hold_s} must be in 0..{_MAX_HOLD_S:g}")
     return message.hold_s

@@ -99,7 +99,7 @@ def resolve_model(model: str) -> str:
     if not (model in DEMO_MODELS or model in DEMO_DRAFTS) or Path(model).is_dir():
         return model
     if not is_pulled(model):
-        raise DemoModelError(f"{model} is not here yet: run `specdec models pull {model}`")
+        raise DemoModelError(f"{model} is not downloaded yet: run `specdec models pull {model}`")
     return str(model_folder(model))
 
 

@@ -77,8 +77,9 @@ class Access:
             return
         if name not in self._allowed_hosts and ANY not in self._allowed_hosts:
             raise ForbiddenError(
-                f"the host name {name[:200]!r} is not answered: this server is for local callers; "
-                "allow the name by allowed_hosts (--allowed-hosts)"
+                f"the host name {name[:200]!r} is not allowed, because this server "
+                "accepts local callers only: add the name to allowed_hosts "
+                "(--allowed-hosts)"
             )
 
     def check_peer(self, peer: str) -> None:

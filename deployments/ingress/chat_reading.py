@@ -51,8 +51,9 @@ class ChatReading:
         if options.calls is not None and options.needs_call and not has_calls:
             asked = "required" if options.calls.name is None else repr(options.calls.name)[:80]
             raise InvalidRequestError(
-                f"tool_choice={asked} demands a call, and the format of this model's calls is not "
-                "known. Start the server with --tool-call-parser, or send tool_choice=auto",
+                f"tool_choice={asked} requires a tool call, but the format of this "
+                "model's tool calls is not known. Start the server with "
+                "--tool-call-parser, or send tool_choice=auto",
                 param="tool_choice",
                 code="unsupported_value",
             )

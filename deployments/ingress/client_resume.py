@@ -43,8 +43,8 @@ def check_fingerprint(resume: Resume, present: str) -> None:
     begun = resume.system_fingerprint
     if begun and present and begun != present:
         raise FingerprintError(
-            f"resume.system_fingerprint is {begun!r:.200}, this server is {present!r} by now: "
-            "begin anew, or leave it out to try"
+            f"resume.system_fingerprint is {begun!r:.200}, but this server now has "
+            f"{present!r}: start a new request, or leave the fingerprint out to try"
         )
 
 
@@ -62,7 +62,8 @@ def resumed(
     if is_sampled and ask.sampling.get("seed") is None and any(resume.token_ids):
         raise InvalidRequestError(
             "resume.seed is missing: at temperature "
-            f"{generations[0].request.params.temperature:g} it needs that of the first chunk",
+            f"{generations[0].request.params.temperature:g}, send the seed of the first "
+            "chunk",
             param="resume.seed",
             code="missing_required_parameter",
         )
@@ -96,7 +97,7 @@ def check_end(piece: OutputChunk, count: int) -> None:
     end = piece.index + len(piece.token_ids)
     if piece.finish_reason is FinishReason.STOP and end < count:
         raise InvalidRequestError(
-            f"resume brings {count} token ids, the answer ends with its token {end}",
+            f"resume has {count} token ids, but the answer ends with its token {end}",
             param="resume.token_ids",
         )
 

@@ -162,7 +162,7 @@ class GenerationService:
             return await self.lanes.run(max(size, INLINE + 1), call)
         if not self._trusts_chat_templates:
             raise InvalidRequestError(
-                "chat_template: this server takes none from requests "
+                "chat_template: this server accepts no templates from requests "
                 "(trust_request_chat_template is off)",
                 param="chat_template",
                 code="unsupported_parameter",

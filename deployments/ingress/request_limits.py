@@ -114,7 +114,7 @@ def check_request_id(request_id: str) -> None:
 def check_choices(n: int, num_prompts: int) -> None:
     if n < 1 or not num_prompts:
         raise InvalidRequestError(
-            f"n={n} choices of {num_prompts} prompts: at least 1 each",
+            f"n={n} choices of {num_prompts} prompts: both must be at least 1",
             param="n",
             code="integer_below_min_value",
         )

@@ -120,7 +120,7 @@ class SchedulerClient:
             try:
                 await self._serve_stream(backoff)
             except (grpc.aio.AioRpcError, OSError) as error:
-                logger.info("no coordinator: %s", type(error).__name__)
+                logger.info("cannot reach the coordinator: %s", type(error).__name__)
             except Exception:
                 logger.exception("the stream to the coordinator broke")
             if self._outgoing is not None:

@@ -55,7 +55,7 @@ def _offered(name: str, environment: Mapping[str, str], signal: Signal) -> str:
     variable, protocol = next((pair for pair in said if pair[1]), ("", "grpc"))
     if protocol not in _BY_PROTOCOL:
         known = ", ".join(_BY_PROTOCOL)
-        raise InvalidRequestError(f"{variable}={protocol} is none of {known}")
+        raise InvalidRequestError(f"{variable}={protocol} is not one of {known}")
     return _BY_PROTOCOL[protocol]
 
 
@@ -85,5 +85,5 @@ def _load(name: str, signal: Signal) -> Any:
     instead = _INSTALL if name in _BY_PROTOCOL.values() else "install the package that has it"
     variable = f"OTEL_{signal}_EXPORTER"
     raise InvalidRequestError(
-        f"{variable} asks for {name!r}, which is not installed: {instead}, or set {variable}=none"
+        f"{variable} requires {name!r}, which is not installed: {instead}, or set {variable}=none"
     )

@@ -83,7 +83,7 @@ class _PoolReplica:
         if work.running.done():
             raise RuntimeError("the work loop has ended")
         if work.loop.is_stuck:
-            raise RuntimeError("a lease does not end")
+            raise RuntimeError("a lease has run for too long")
 
     async def pid(self) -> int:
         return os.getpid()

@@ -165,7 +165,7 @@ class WorkLoop:
             try:
                 await self._serve_stream(backoff)
             except (grpc.aio.AioRpcError, OSError) as error:
-                logger.info("no coordinator: %s", _first_line(error))
+                logger.info("cannot reach the coordinator: %s", _first_line(error))
             except Exception:
                 logger.exception("the work stream broke")
             self._is_registered, self._has_tried = False, True
@@ -192,7 +192,10 @@ class WorkLoop:
             stays = self._is_registered and not self.is_stuck and await is_awaited()
             if not stays:
                 waited_s = self._clock() - self._asked_s
-                logger.warning("not drained after %.0f s: the rest is replayed elsewhere", waited_s)
+                logger.warning(
+                    "not drained after %.0f s; other replicas replay the remaining sequences",
+                    waited_s,
+                )
                 self._drained.set()
             timeout_s = _LOOK_S
 
@@ -291,7 +294,7 @@ class WorkLoop:
         try:
             work()
         except Exception:
-            logger.exception("what the thread ran has failed: this replica cannot go on")
+            logger.exception("the thread that runs leases failed; this replica cannot continue")
             self._tell(self._failed.set)
 
     def _execute(

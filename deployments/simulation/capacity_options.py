@@ -64,9 +64,9 @@ class CapacityOptions:
 
     def __post_init__(self) -> None:
         if self.cells > self.targets:
-            raise InvalidRequestError(f"--cells {self.cells} need as many --targets")
+            raise InvalidRequestError(f"--cells {self.cells} needs at least as many --targets")
         if self.request_rate is not None and self.concurrency is not None:
-            raise InvalidRequestError("--request-rate or --concurrency, not both")
+            raise InvalidRequestError("--request-rate and --concurrency exclude each other")
         if self.recommend and (self.cells > 1 or self.request_rate or self.trace_file):
             raise InvalidRequestError("--recommend compares one cell under --concurrency")
 

@@ -63,7 +63,7 @@ class IngressProcess(Peer):
         self._tasks.clear()
         listeners, self.listeners = self.listeners, {}
         for listener in listeners.values():
-            listener.fail(ConnectionError("the ingress is gone"))
+            listener.fail(ConnectionError("the ingress has ended"))
 
     def submit(self, listener: Listener) -> None:
         self.listeners[listener.request.request_id] = listener

@@ -71,7 +71,7 @@ class Peer(Caller):
         """Return the coordinator's address. Raises OSError while the coordinator is away."""
         coordinator = self.world.coordinator
         if not coordinator.is_up:
-            raise ConnectionError("nobody listens")
+            raise ConnectionError("no process listens")
         return SimulatedAddress(self, coordinator)
 
     def opened(self, stream: Stream) -> None:

@@ -43,7 +43,9 @@ def parse_step_ms(text: str) -> StepTable:
             f"{text!r} is neither rows:ms,rows:ms,... nor base+ms_per_row"
         ) from error
     if len({rows for rows, _ in points}) < len(points) or any(s <= 0 for _, s in points):
-        raise InvalidRequestError(f"{text!r}: each number of rows once, each time above 0")
+        raise InvalidRequestError(
+            f"{text!r}: each number of rows may appear once, and each time must be above 0"
+        )
     return StepTable(points)
 
 

@@ -175,7 +175,7 @@ class Trial:
         self._client_of_seed[request.params.seed] = client
         ingress = self.random.choice([i for i in self.ingresses if i.takes_requests])
         if not ingress.is_up:
-            client.fail(ConnectionError("the ingress is away"))
+            client.fail(ConnectionError("the ingress is not running"))
             return
         ingress.submit(client)
         if self.random.random() < _CANCELLED:

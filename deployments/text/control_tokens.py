@@ -89,8 +89,8 @@ class ControlTokens:
         found = self._pattern.search(text)
         if found is not None:
             raise InvalidRequestError(
-                f"{where} contains {found[0]!r}, a control token of the model: this server takes "
-                "none in texts (special_tokens_in_text=refuse)",
+                f"{where} contains {found[0]!r}, a control token of the model: this "
+                "server refuses control tokens in texts (special_tokens_in_text=refuse)",
                 param=where,
             )
         return text

@@ -47,8 +47,8 @@ class GrammarReader:
         if not answer:
             self.close()
             raise InvalidRequestError(
-                "structured output: the grammar is too large or nests too deeply: reading it takes "
-                f"more than max_grammar_seconds={self._limits.max_seconds:g} of CPU time, "
+                "structured output: the grammar is too large or too deeply nested. It "
+                f"exceeds max_grammar_seconds={self._limits.max_seconds:g} of CPU time, "
                 f"{_MEMORY_BYTES >> 20} MB of memory, or the stack",
                 param=spec.param,
             )
@@ -83,7 +83,7 @@ class GrammarReader:
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
             status = self._process.wait()
-            raise RuntimeError(f"the process that reads grammars does not start: {status=}")
+            raise RuntimeError(f"the process that reads grammars did not start: status={status!r}")
         return self._process
 
 

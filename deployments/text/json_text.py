@@ -18,7 +18,7 @@ def read_json(text: str, where: str) -> Any:
     value, end = read_json_at(text, 0, where)
     if skip_space(text, end) < len(text):
         raise InvalidRequestError(
-            f"{where} is not JSON: something follows its end at char {end}", param=where
+            f"{where} is not JSON: unexpected text after its end, at char {end}", param=where
         )
     return value
 
@@ -80,12 +80,12 @@ def check_text(text: str, where: str) -> None:
     except UnicodeEncodeError as error:
         half = f"\\u{ord(text[error.start]):04x}"
         raise InvalidRequestError(
-            f"{where} has {half}, half of a surrogate pair, without its other half", param=where
+            f"{where} has {half}, half of a surrogate pair without the other half", param=where
         ) from None
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 _SPACE = re.compile(r"[ \t\n\r]*")

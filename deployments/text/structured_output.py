@@ -111,9 +111,7 @@ def lark(source: Any, field: str = "grammar") -> GrammarSpec:
 def choice(texts: Sequence[Any], field: str = "choice") -> GrammarSpec:
     """Return the grammar of one of the texts, as one terminal of Lark."""
     if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
-        raise InvalidRequestError(
-            f"{field} must be a list of texts that are not empty", param=field
-        )
+        raise InvalidRequestError(f"{field} must be a list of non-empty strings", param=field)
     if not texts:
         raise InvalidRequestError(f"{field} is empty: at least 1 text is needed", param=field)
     for place, text in enumerate(texts):
@@ -134,7 +132,8 @@ def _check_names(given: Mapping[str, Any], used: Collection[str], where: str) ->
     for name in NAMES[where]:
         if name not in used and given.get(name) is not None:
             raise InvalidRequestError(
-                f"{where}.{name} has no meaning here: leave it out, only {', '.join(used)} have",
+                f"{where}.{name} does not apply here: leave it out, because only "
+                f"{', '.join(used)} apply",
                 param=f"{where}.{name}",
                 code="unsupported_parameter",
             )

@@ -71,7 +71,7 @@ def _legacy(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8")).get("chat_template")
     except (ValueError, AttributeError) as error:
-        raise ModelNotSupportedError(f"{file} is no JSON object: {error}") from error
+        raise ModelNotSupportedError(f"{file} is not a JSON object: {error}") from error
 
 
 _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
@@ -208,7 +208,7 @@ class TextModel:
         taken = sorted(asked.keys() & {*_OWN_VARIABLES, *self.special_tokens})
         if taken:
             raise InvalidRequestError(
-                f"chat_template_kwargs: {taken[0]!r} is not for requests",
+                f"chat_template_kwargs: requests may not set {taken[0]!r}",
                 param=f"chat_template_kwargs.{taken[0]}",
             )
         return {**self.special_tokens, **asked}
@@ -355,7 +355,7 @@ def end_token_ids(folder: Path) -> frozenset[int]:
 def _max_model_len(folder: Path, wanted: int | None) -> int:
     limit = _read_json(folder / "config.json").get("max_position_embeddings")
     if not isinstance(limit, int):
-        raise ModelNotSupportedError(f"{folder}/config.json names no max_position_embeddings")
+        raise ModelNotSupportedError(f"{folder}/config.json has no max_position_embeddings")
     if wanted is not None and wanted > limit:
         raise ModelNotSupportedError(f"max_model_len must be in 2..{limit}, got {wanted}")
     return wanted or limit
@@ -363,7 +363,7 @@ def _max_model_len(folder: Path, wanted: int | None) -> int:
 
 def _backend(folder: Path) -> Backend:
     if not (folder / "config.json").is_file():
-        raise ModelNotSupportedError(f"{folder} is no model folder: it has no config.json")
+        raise ModelNotSupportedError(f"{folder} is not a model folder: it has no config.json")
     file = folder / "tokenizer.json"
     if not file.is_file():
         return _converted_backend(folder)
@@ -372,7 +372,7 @@ def _backend(folder: Path) -> Backend:
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises bare Exceptions
-        raise ModelNotSupportedError(f"{file} is no usable tokenizer: {error}") from error
+        raise ModelNotSupportedError(f"{file} is not a usable tokenizer: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     backend: Backend = tokenizer
@@ -384,7 +384,9 @@ def _converted_backend(folder: Path) -> Backend:
 
     backend: Backend | None = getattr(load_tokenizer(str(folder)), "backend_tokenizer", None)
     if backend is None:
-        raise ModelNotSupportedError(f"{folder} has no tokenizer.json and none can be made from it")
+        raise ModelNotSupportedError(
+            f"{folder} has no tokenizer.json, and its files cannot be converted to one"
+        )
     return backend
 
 

@@ -129,7 +129,7 @@ async def heard(messages: AsyncIterator[T], silence_s: float | None = None) -> A
             watch.begin()
     except asyncio.CancelledError:
         if watch.takes_back():
-            raise PeerTimeoutError(f"nothing was heard for {limit_s:g} s") from None
+            raise PeerTimeoutError(f"no message was received for {limit_s:g} s") from None
         raise
     finally:
         watch.end()

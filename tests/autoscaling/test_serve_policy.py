@@ -193,8 +193,8 @@ def test_a_ray_of_one_s_own_has_room_for_the_most_replicas_and_threads_are_their
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"min_target_replicas": 1}, "belong together"),
-        ({"max_draft_replicas": 1}, "belong together"),
+        ({"min_target_replicas": 1}, "require each other"),
+        ({"max_draft_replicas": 1}, "require each other"),
         (
             {"min_target_replicas": 3, "max_target_replicas": 2},
             "max_target_replicas=2.*less than 3",
@@ -215,4 +215,4 @@ def test_a_decision_that_fails_is_logged_and_leaves_the_numbers(
     broken = Context(raw_metrics={"target_load": {"replica": ["not a point"]}})  # type: ignore[list-item]
     with caplog.at_level(logging.ERROR, "ray.serve"):
         assert policy()(contexts(target=broken)) == ({}, {})
-    assert "the numbers stay" in caplog.text
+    assert "the numbers of replicas stay" in caplog.text

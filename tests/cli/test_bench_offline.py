@@ -126,8 +126,8 @@ def test_the_plot_is_drawn(bench: Bench, tmp_path: Path) -> None:
     [
         (["--spec-methods", "draft_model"], "needs --spec-model"),
         (["--spec-methods", "ngram", "--spec-model", "x"], "uses no --spec-model"),
-        (["--spec-methods", "eagle"], "is none of draft_model"),
-        (["--algorithms", "medusa"], "is none of autoregressive"),
+        (["--spec-methods", "eagle"], "is not one of draft_model"),
+        (["--algorithms", "medusa"], "is not one of autoregressive"),
         (["--batch-sizes", "0"], "not a number of at least 1"),
         (["--spec-tokens", "64"], "num_draft_tokens must be"),
         (["--window", "1"], "window must be at least"),

@@ -130,7 +130,7 @@ def test_the_help_is_that_of_the_declarations() -> None:
     [
         ((), "--output"),
         (("--output", "wall.png", "--coats", "0"), "equal to 1"),
-        (("--output", "wall.png", "--shade", "red"), "'red' is none of light, dark"),
+        (("--output", "wall.png", "--shade", "red"), "'red' is not one of light, dark"),
         (("--output", "wall.png", "--widths", "a"), "invalid literal"),
     ],
 )

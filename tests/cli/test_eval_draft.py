@@ -101,7 +101,7 @@ def test_another_tokenizer_is_refused_with_both_sizes(evaluate: Evaluate, tmp_pa
     [
         (["--spec-method", "draft_model"], "needs --draft"),
         (["--spec-method", "ngram", "--draft", "x"], "uses no --draft"),
-        (["--spec-tokens", "0-3"], "no list of numbers"),
+        (["--spec-tokens", "0-3"], "not a list of numbers"),
         (["--spec-tokens", "64"], "num_draft_tokens must be"),
     ],
 )

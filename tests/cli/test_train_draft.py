@@ -211,8 +211,8 @@ def test_excluded_prompts_are_not_in_the_text(
         (["--draft-vocab-size", 1000], "at most the target's 258"),
         (["--held-out", 500], "ask for more documents"),
         (["--layers", 5], "only 2 layers"),
-        (["--loss", "soft"], "none of kl, hard"),
-        (["--temperatures", "x"], "no list of numbers"),
+        (["--loss", "soft"], "not one of kl, hard"),
+        (["--temperatures", "x"], "not a list of numbers"),
         (["--temperatures", "-1"], "temperature must be"),
     ],
 )

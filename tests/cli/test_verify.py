@@ -197,7 +197,7 @@ def test_a_named_draft_model_is_used(verify: Verify, tmp_path: Path) -> None:
         (["--spec-methods", "none"], "draft_model"),
         (["--temperatures", "warm"], "'warm'"),
         (["--temperatures", "-1"], "temperature"),
-        (["--algorithms", "autoregressive", "--batch-sizes", "1"], "the reference itself"),
+        (["--algorithms", "autoregressive", "--batch-sizes", "1"], "1 is the reference"),
         (["--cells", "some"], "random"),
         (["--numerics", "sloppy"], "exact"),
         (["--spec-model", "self:x"], "'x'"),

@@ -188,7 +188,7 @@ def test_it_counts_as_a_catch_up() -> None:
 
 
 def test_ids_that_no_such_request_can_have_are_refused() -> None:
-    with pytest.raises(InvalidRequestError, match="resume brings 9 token ids, max_tokens is 8"):
+    with pytest.raises(InvalidRequestError, match="resume has 9 token ids, max_tokens is 8"):
         request("a", max_tokens=8, resume=(1,) * 9)
     with pytest.raises(InvalidRequestError, match="id 4 at position 2 ends the answer, but 2"):
         request("a", stop_token_ids=(4,), resume=(1, 2, 4, 3, 3))

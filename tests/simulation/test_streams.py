@@ -201,7 +201,9 @@ def test_what_the_service_did_not_foresee_is_a_violation(world: World) -> None:
     logger = logging.getLogger("deployments.anything")
     left: list[str] = []
     with no_surprises(world.timeline, left.append):
-        logger.warning("%s is left out: %s", "replica", PeerTimeoutError("nothing was heard"))
+        logger.warning(
+            "deregistering %s: %s", "replica", PeerTimeoutError("no message was received")
+        )
         logger.warning("as foreseen")
         assert (left, world.timeline.failure) == (["replica"], None)
         try:

@@ -27,7 +27,7 @@ def http_port() -> Iterator[int]:
 
 
 def test_a_port_of_http_is_told_by_what_it_answers(http_port: int) -> None:
-    told = pytest.raises(InvalidRequestError, match=r"for HTTP.*127\.0\.0\.1:9000")
+    told = pytest.raises(InvalidRequestError, match=r"an HTTP address.*127\.0\.0\.1:9000")
     with service_at(f"127.0.0.1:{http_port}", None) as ask, told:
         ask()
 

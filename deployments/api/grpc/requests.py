@@ -74,7 +74,7 @@ def _grammar(asked: pb.StructuredOutput) -> GrammarSpec:
         case "json_object" if asked.json_object:
             return replace(ANY_OBJECT, param=field)
     raise InvalidRequestError(
-        "structured_output needs one of its kinds",
+        "structured_output must set one of its kinds",
         param="structured_output",
         code="missing_required_parameter",
     )

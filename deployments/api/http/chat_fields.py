@@ -28,7 +28,8 @@ def _checked_prompt(prompt: Any) -> str | list[int]:
         return prompt
     if not isinstance(prompt, list) or not set(map(type, prompt)) <= {int}:
         raise WrongTypeError(
-            "prompt: must be a string, a list of token ids, or a list of those", param="prompt"
+            "prompt: must be a string, a list of token ids, or a list of strings or of such lists",
+            param="prompt",
         )
     return prompt
 
@@ -41,8 +42,8 @@ def checked_resume_ids(token_ids: Any) -> Sequence[Sequence[int]]:
         if all(_is_id(one) for choice in choices for one in choice):
             return choices
     raise InvalidRequestError(
-        "resume.token_ids must be a list of token ids, or a list of those for every choice, "
-        f"got {json.dumps(token_ids):.80}",
+        "resume.token_ids must be a list of token ids, or one such list for every "
+        f"choice, got {json.dumps(token_ids):.80}",
         param="resume.token_ids",
     )
 

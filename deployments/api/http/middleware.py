@@ -51,7 +51,7 @@ class BodyCoding:
         else:
             refusal = error_response(
                 MediaTypeError(
-                    f"Content-Encoding {coding[:80]!r} is not read: send gzip, deflate or none"
+                    f"Content-Encoding {coding[:80]!r} is not supported: send gzip, deflate or none"
                 )
             )
             refusal.headers["Accept-Encoding"] = "gzip, deflate"
@@ -85,8 +85,8 @@ class _Plain:
         self._left -= len(body)
         if self._left < 0:
             raise BodyTooLargeError(
-                f"the body has more than {self._max_bytes} bytes when it is unpacked, "
-                "the limit (max_body_bytes)"
+                f"the decompressed body has more than {self._max_bytes} bytes, the limit "
+                "(max_body_bytes)"
             )
         if self._reader.unused_data:
             raise self._wrong("something follows its end")
@@ -125,9 +125,11 @@ class BodyLimit:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError:
-                raise DeadlineError(f"the body did not come within {self._timeout_s:g} s") from None
+                raise DeadlineError(
+                    f"the body did not arrive within {self._timeout_s:g} s"
+                ) from None
             if message["type"] == "http.disconnect" and deadline is not None:
-                raise DeadlineError("the client left before its body was whole")
+                raise DeadlineError("the client disconnected before it had sent the whole body")
             num_bytes += len(message.get("body", b""))
             if num_bytes > self._max_bytes:
                 raise BodyTooLargeError(self._message())
@@ -189,8 +191,9 @@ class WebGuard:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in _ASKED_FIRST and not kind.endswith("+json"):
             raise MediaTypeError(
-                f"Content-Type {kind[:80]!r} from a page of {origin[:200]!r} is not read: send "
-                "application/json, and name the origin in cors_origins (--cors-origins)"
+                f"Content-Type {kind[:80]!r} is not accepted from a page of "
+                f"{origin[:200]!r}: send application/json, and add the origin to "
+                "cors_origins (--cors-origins)"
             )
 
     def _is_known(self, origin: str, host: str) -> bool:

@@ -132,8 +132,8 @@ class CommonBody(_Body, SamplingFields):
     def _ask(self, *, max_tokens: int | None, num_logprobs: int | None) -> GenerationRequest:
         if self.prompt_logprobs is not None and self.stream:
             raise InvalidRequestError(
-                f"prompt_logprobs={self.prompt_logprobs} is for whole answers: leave stream out, "
-                "or take echo with logprobs",
+                f"prompt_logprobs={self.prompt_logprobs} does not support streams: leave "
+                "stream out, or use echo with logprobs",
                 param="prompt_logprobs",
                 code="unsupported_value",
             )
@@ -201,8 +201,8 @@ class CompletionBody(CommonBody):
     def ask(self) -> GenerationRequest:
         if self.best_of not in (None, self.num_choices):
             raise InvalidRequestError(
-                f"best_of={self.best_of}, n={self.num_choices}: choices are not ranked, "
-                "ask for best_of = n or leave it out",
+                f"best_of={self.best_of} must equal n={self.num_choices}, because choices "
+                "are not ranked: set best_of to n or leave it out",
                 param="best_of",
                 code="unsupported_value",
             )

@@ -78,5 +78,5 @@ class UnknownFields:
             )
         if shown not in self._logged and len(self._logged) < _MAX_REMEMBERED:
             self._logged.add(shown)
-            logger.warning("unknown field %r in a request: it is ignored", shown)
+            logger.warning("unknown field %r in a request; ignoring it", shown)
         return f"unknown field {shown} is ignored"

@@ -132,7 +132,7 @@ async def http_client(
     Raises InvalidRequestError without the HTTP library, SpecdecError if the server does not answer.
     """
     if find_spec("aiohttp") is None:
-        raise InvalidRequestError(f"a load over HTTP needs aiohttp: {install_command('bench')}")
+        raise InvalidRequestError(f"benchmarks over HTTP need aiohttp: {install_command('bench')}")
     import aiohttp
 
     root = base_url.rstrip("/").removesuffix("/v1")
@@ -163,7 +163,7 @@ async def _first_model(http: aiohttp.ClientSession, root: str) -> str:
     try:
         return str(json.loads(text)["data"][0]["id"])
     except (ValueError, LookupError, TypeError) as error:
-        raise SpecdecError(f"{root}/v1/models names no model: give --model") from error
+        raise SpecdecError(f"{root}/v1/models lists no model: set --model") from error
 
 
 def _setup_timeout() -> aiohttp.ClientTimeout:

@@ -163,7 +163,9 @@ class _Timeline:
         if self.output_s is None:
             raise AnswerError("the stream ended without any output")
         if self.usage is None:
-            raise AnswerError("the stream told no usage: stream_options.include_usage is needed")
+            raise AnswerError(
+                "the stream reported no usage: the server must support stream_options.include_usage"
+            )
         # Tokens without text, such as a single end token, came with the last chunk.
         return RequestRecord(
             start_s=self.start_s,

@@ -60,7 +60,7 @@ def _from_line(path: Path, line: PromptLine, fields: Mapping[str, Any], is_chat:
         return Prompt(messages=first_messages(line), fields=own)
     if line.messages is not None:
         raise InvalidRequestError(
-            f"{path} line {line.line_number}: messages need a chat: --backend openai-chat"
+            f"{path} line {line.line_number}: messages need --backend openai-chat"
         )
     return Prompt(text=line.first_text, fields=own)
 

@@ -24,7 +24,7 @@ class SpecCounts:
     """Totals of some requests, or of a server since its start."""
 
     num_drafts: int = 0
-    """Proposals that were checked."""
+    "Proposals that the target verified."
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     accepted_per_position: tuple[int, ...] = ()

@@ -22,7 +22,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(dict.fromkeys(k for part in text.split(",") for k in _range(part)))
     except ValueError as error:
-        raise ValueError(f"{text!r} is no list of numbers of at least 1") from error
+        raise ValueError(f"{text!r} is not a list of numbers that are at least 1") from error
 
 
 def _range(part: str) -> range:

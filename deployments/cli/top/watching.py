@@ -90,6 +90,6 @@ def _told(address: str, error: grpc.RpcError) -> SpecdecError:
 
 def _not_grpc(address: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"{address} is an address for HTTP; this asks over gRPC: give HOST:PORT of the service's "
-        f"gRPC port (--grpc-port), {GRPC_ADDRESS} unless it was told another"
+        f"{address} is an HTTP address, but this command uses gRPC. Give HOST:PORT of the "
+        f"service's gRPC port (--grpc-port), by default {GRPC_ADDRESS}"
     )

@@ -19,7 +19,7 @@ def _numbers(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
         try:
             return tuple(kind(part) for part in text.split(",") if part.strip())
         except ValueError as error:
-            raise ValueError(f"{text!r} is no list of numbers") from error
+            raise ValueError(f"{text!r} is not a list of numbers") from error
 
     return parsed
 

@@ -53,7 +53,8 @@ def _without_layers(model: Module, num_layers: int) -> Module:
         raise ModelNotSupportedError(f"{type(model).__name__}: give --spec-model another model")
     if num_layers >= len(layers):
         raise InvalidRequestError(
-            f"--spec-model self:{num_layers}: the target has {len(layers)} layers, one must stay"
+            f"--spec-model self:{num_layers}: the target has {len(layers)} layers, and "
+            "the draft must keep at least one"
         )
     twin = _twin(model)
     undo_exact(twin)

@@ -81,8 +81,8 @@ class VerifyOptions:
             self.scheduler_config(point, 0)
         if not self.points:
             raise InvalidRequestError(
-                "plain decoding at batch size 1 is the reference itself: add --batch-sizes or "
-                "--algorithms"
+                "there is nothing to compare, because plain decoding at batch size 1 is "
+                "the reference: add --batch-sizes or --algorithms"
             )
         self.loading.load_config()
         num_left_out(self.spec_model)

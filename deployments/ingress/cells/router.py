@@ -221,7 +221,7 @@ class CellRouter:
             if loads:
                 request_id, to = request.request_id, less_loaded(loads, self._random)
                 logger.warning(
-                    "request %s goes on in cell %d", request_id, to, extra=about(request_id)
+                    "request %s continues in cell %d", request_id, to, extra=about(request_id)
                 )
                 self._place[request_id] = self._promised[request_id] = to
                 cell.release(request_id)

@@ -61,7 +61,7 @@ class OtlpMetrics:
         scopes = [otel.ScopeMetrics(scope, told, "")]
         data = otel.MetricsData([otel.ResourceMetrics(self._resource, scopes, "")])
         if self._exporter.export(data) is not otel.MetricExportResult.SUCCESS:
-            logger.warning("metrics were not exported over OTLP")
+            logger.warning("failed to export metrics over OTLP")
 
     def close(self) -> None:
         """Shut the exporter down. Nothing is exported after this."""
@@ -115,5 +115,8 @@ def interval_s(environment: Mapping[str, str]) -> float:
     try:
         return max(float(told or _DEFAULT_MS), 1.0) / 1000
     except ValueError:
-        logger.warning("OTEL_METRIC_EXPORT_INTERVAL=%s is no number of milliseconds", told)
+        logger.warning(
+            "OTEL_METRIC_EXPORT_INTERVAL=%s is not a number of milliseconds; using the default",
+            told,
+        )
         return _DEFAULT_MS / 1000

@@ -97,7 +97,7 @@ class MetricsExporting:
         try:
             return self._read()
         except Exception:
-            logger.exception("the last metrics could not be read")
+            logger.exception("failed to read the final metrics")
             return None
 
 
@@ -106,7 +106,7 @@ def _end(otlp: OtlpMetrics, status: pb.PoolStatusResponse | None) -> None:
         if status is not None:
             otlp.tell(status)
     except Exception:
-        logger.exception("the last metrics could not be told")
+        logger.exception("failed to export the final metrics")
     finally:
         otlp.close()
 
@@ -142,5 +142,5 @@ async def _every(
         try:
             await tell(read())
         except Exception:
-            logger.exception("metrics could not be told")
+            logger.exception("failed to export metrics")
         await asyncio.sleep(period_s)

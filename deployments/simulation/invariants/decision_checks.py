@@ -171,7 +171,9 @@ def _misplaced(registry: LiveRequests, replicas: ReplicaSet) -> Violation:
                 return Violation(
                     f"(e) {reservation.replica_id} does not know {sequence.request_id}"
                 )
-    raise AssertionError("every place is known, and yet there are others")
+    raise AssertionError(
+        "no sequence has an unknown reservation, but the numbers of reservations differ"
+    )
 
 
 def _check_wait(

@@ -76,8 +76,8 @@ def asked_grammar(
 def _calls_format(answer_format: AnswerFormat) -> CallFormat:
     if answer_format.calls is None:
         raise InvalidRequestError(
-            "tool_choice demands a call, and the model's format of tool calls is not known: set "
-            "--tool-call-parser on the server, or send tool_choice=auto",
+            "tool_choice requires a tool call, but the model's format of tool calls is "
+            "not known. Start the server with --tool-call-parser, or send tool_choice=auto",
             param="tool_choice",
         )
     return answer_format.calls

@@ -17,7 +17,7 @@ def test_lists_are_separated_by_commas() -> None:
     assert names(" a, b,,c ") == ("a", "b", "c")
     assert numbers("1,8") == (1, 8)
     assert numbers("") == ()
-    with pytest.raises(InvalidRequestError, match="'1,x' is no list of numbers"):
+    with pytest.raises(InvalidRequestError, match="'1,x' is not a list of numbers"):
         numbers("1,x")
 
 

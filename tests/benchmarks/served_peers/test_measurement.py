@@ -159,7 +159,7 @@ def test_long_prompts_may_have_fewer_streams(tmp_path: Path) -> None:
         (["--prompts", "edit"], "no kind of prompts 'edit'"),
         (["--pair-prompts", "edits"], "no kind of prompts for pairs 'edits'"),
         (["--streams", "0"], "streams are at least 1"),
-        (["--streams", "a"], "'a' is no list of numbers"),
+        (["--streams", "a"], "'a' is not a list of numbers"),
         (["--rounds", "0"], "greater than or equal to 1"),
         (["--pairs", "-1"], "greater than or equal to 0"),
     ],

@@ -106,7 +106,7 @@ def test_a_chat_gets_messages(write: Write) -> None:
     ("line", "is_chat", "message"),
     [
         (LINES[2], True, "line 1: a chat takes no token ids"),
-        (CHAT_LINE, False, "line 1: messages need a chat"),
+        (CHAT_LINE, False, "line 1: messages need --backend"),
     ],
 )
 def test_what_a_backend_cannot_carry_is_refused(

@@ -148,7 +148,7 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     (completion(n=129), 400, "the limit is 128"),
     (completion(n="2"), 400, "n: Input should be a valid integer"),
     (completion(n=True), 400, "n: Input should be a valid integer"),
-    (completion(best_of=3), 400, "best_of=3, n=1"),
+    (completion(best_of=3), 400, "best_of=3 must equal n=1"),
     (completion(suffix="x"), 400, "suffix="),
     (completion(speculative={"enabled": "perhaps"}), 400, "speculative.enabled"),
     (completion(speculative={"num_speculative_tokens": 5}), 400, "0..4, the server's spec_tokens"),

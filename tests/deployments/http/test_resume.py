@@ -124,7 +124,7 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     (resume([[1], [2]]), 400, "has 2 lists, the request has 1 choices"),
     (resume([50]), 400, "token id 50 is not in 0..49"),
     (resume([-1]), 400, "token id -1"),
-    (resume([1] * 21), 400, "resume brings 21 token ids, max_tokens is 20"),
+    (resume([1] * 21), 400, "resume has 21 token ids, max_tokens is 20"),
     (resume([1] * 400) | {"max_tokens": 600}, 400, "context length is 512"),
     (resume([1]) | {"temperature": 0.5}, 400, "resume.seed is missing: at temperature 0.5"),
     (resume([1], seed=2) | {"seed": 1}, 400, "resume.seed=2 and seed=1 differ"),

@@ -106,7 +106,7 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     (completion(logprobs=True), 400, "logprobs"),
     (completion(top_logprobs=2), 400, "top_logprobs=2 is not supported here"),
     (completion(prompt_logprobs=21), 400, "prompt_logprobs must be in 0..20, got 21"),
-    (completion(prompt_logprobs=1, stream=True), 400, "prompt_logprobs=1 is for whole answers"),
+    (completion(prompt_logprobs=1, stream=True), 400, "prompt_logprobs=1 does not support streams"),
     (completion(prompt_logprobs=True), 400, "prompt_logprobs"),
     (completion(max_tokens=0), 400, "max_tokens must be at least 1, got 0"),
     (CHAT | {"logprobs": 5}, 400, "logprobs"),

@@ -180,7 +180,7 @@ def test_ids_behind_the_end_by_a_stop_string_are_refused(text: TextModel) -> Non
     pieces, _ = told(text, ids, ask)
     end = pieces[-1].index + len(pieces[-1].token_ids)
     told(text, ids, with_resume(ask, ids[:end]))
-    message = rf"resume brings {end + 1} token ids, the answer ends with its token {end}"
+    message = rf"resume has {end + 1} token ids, but the answer ends with its token {end}"
     with pytest.raises(InvalidRequestError, match=message):
         told(text, ids, with_resume(ask, ids[: end + 1]))
 
@@ -188,15 +188,25 @@ def test_ids_behind_the_end_by_a_stop_string_are_refused(text: TextModel) -> Non
 @pytest.mark.parametrize(
     ("resume", "sampling", "n", "message"),
     [
-        (Resume(token_ids=[(5,)]), {}, 1, "resume.seed is missing: at temperature 1 it needs"),
+        (Resume(token_ids=[(5,)]), {}, 1, "resume.seed is missing: at temperature 1, send"),
         (Resume(token_ids=[(5,)], seed=3), {"seed": 4}, 1, "resume.seed=3 and seed=4 differ"),
         (Resume(token_ids=[(5,)], seed=-(2**64)), {}, 1, "seed"),
-        (Resume(token_ids=[(5,)]), {"seed": -1}, 1, "resume.seed is missing: at temperature 1 it"),
-        (Resume(token_ids=[(5,)], seed=-1), {}, 1, "resume.seed is missing: at temperature 1 it"),
+        (
+            Resume(token_ids=[(5,)]),
+            {"seed": -1},
+            1,
+            "resume.seed is missing: at temperature 1, send",
+        ),
+        (
+            Resume(token_ids=[(5,)], seed=-1),
+            {},
+            1,
+            "resume.seed is missing: at temperature 1, send",
+        ),
         (Resume(token_ids=[(5,)], seed=3), {"seed": -4}, 1, "resume.seed=3 and seed=-4 differ"),
         (Resume(token_ids=[(5,)], seed=3), {}, 2, "has 1 lists, the request has 2 choices"),
         (Resume(token_ids=[(5, 9999)], seed=3), {}, 1, "9999"),
-        (Resume(token_ids=[(5,) * 9], seed=3), {}, 1, "resume brings 9 token ids, max_tokens is 8"),
+        (Resume(token_ids=[(5,) * 9], seed=3), {}, 1, "resume has 9 token ids, max_tokens is 8"),
         (
             Resume(token_ids=[(5, 6, 7)], seed=3),
             {"stop_token_ids": [6]},
@@ -246,5 +256,5 @@ def test_an_answer_of_another_model_is_refused_where_the_client_says_which() -> 
     check_fingerprint(resume, "a")
     check_fingerprint(resume, "")
     check_fingerprint(Resume(token_ids=[()]), "b")
-    with pytest.raises(FingerprintError, match="is 'a', this server is 'b' by now"):
+    with pytest.raises(FingerprintError, match="is 'a', but this server now has 'b'"):
         check_fingerprint(resume, "b")

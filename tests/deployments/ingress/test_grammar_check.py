@@ -94,7 +94,7 @@ def test_a_reader_that_does_not_start_is_no_fault_of_the_grammar(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(grammar_process.sys, "executable", "/bin/false")
-    with pytest.raises(RuntimeError, match="does not start"):
+    with pytest.raises(RuntimeError, match="did not start"):
         GrammarReader(DEFAULT_LIMITS).check(GrammarSpec(GrammarKind.REGEX, "a"))
 
 

@@ -157,7 +157,7 @@ def test_the_usage_tells_what_of_the_prompt_was_cached() -> None:
                 prompt="A", sampling=pb.SamplingParams(structured_output=pb.StructuredOutput())
             ),
             CODE.INVALID_ARGUMENT,
-            "needs one of its kinds",
+            "must set one of its kinds",
         ),
         (
             pb.GenerateRequest(
@@ -440,7 +440,11 @@ def test_what_cannot_be_resumed_is_refused() -> None:
     for resume, code, details in (
         (pb.Resume(token_ids=[wrong]), CODE.INVALID_ARGUMENT, "at position 1 is not this"),
         (pb.Resume(), CODE.INVALID_ARGUMENT, "resume.token_ids has 0 lists"),
-        (pb.Resume(system_fingerprint="x"), CODE.FAILED_PRECONDITION, "is 'x', this server is"),
+        (
+            pb.Resume(system_fingerprint="x"),
+            CODE.FAILED_PRECONDITION,
+            "is 'x', but this server now has",
+        ),
     ):
 
         async def scenario(

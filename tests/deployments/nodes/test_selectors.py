@@ -53,7 +53,7 @@ def test_a_selector_is_met_as_ray_meets_it(wanted: str, has: str | None, is_met:
 def test_a_ray_of_ones_own_refuses_labels_that_its_node_lacks(setting: dict[str, Any]) -> None:
     """By the name of the setting, and with what to do."""
     (name,) = setting
-    with pytest.raises(InvalidRequestError, match=rf"{name} asks for .*RAY_ADDRESS"):
+    with pytest.raises(InvalidRequestError, match=rf"{name} requires a node .*RAY_ADDRESS"):
         check_own_node(ServiceConfig.of(**MODEL, **setting), HERE)
 
 

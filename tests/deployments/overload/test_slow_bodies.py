@@ -63,7 +63,7 @@ def test_a_body_that_does_not_end_is_given_up(path: str, beginning: bytes) -> No
         first = {"type": "http.request", "body": beginning, "more_body": True}
         start, body = await answer_to([first], path)
         assert start["status"] == 408
-        assert b"the body did not come within 0.1 s" in body["body"]
+        assert b"the body did not arrive within 0.1 s" in body["body"]
 
     run(scenario)
 

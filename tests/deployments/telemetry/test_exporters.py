@@ -82,5 +82,5 @@ def test_one_that_is_not_installed_is_refused_before_anything_starts(
 
 def test_what_opens_a_port_is_no_exporter() -> None:
     """Ray brings the package: it would listen for Prometheus beside Ray's own port."""
-    with pytest.raises(InvalidRequestError, match="OTEL_METRICS_EXPORTER asks for 'prometheus'"):
+    with pytest.raises(InvalidRequestError, match="OTEL_METRICS_EXPORTER requires 'prometheus'"):
         exporter_kinds(Signal.METRICS, {"OTEL_METRICS_EXPORTER": "prometheus"})

@@ -79,7 +79,7 @@ def test_variables_reach_the_template_and_cannot_replace_its_own(text: TextModel
     shouting = replace(text, template=template)
     options = ChatOptions(variables={"mood": "loud", "size": 1})
     assert shouting.render_chat([{"role": "user", "content": "Hi"}], options) == "Hi loud1"
-    with pytest.raises(InvalidRequestError, match="'messages' is not for requests"):
+    with pytest.raises(InvalidRequestError, match="requests may not set 'messages'"):
         shouting.render_chat(MESSAGES, ChatOptions(variables={"messages": []}))
     with pytest.raises(InvalidRequestError, match="the chat template refuses"):
         shouting.render_chat(MESSAGES, ChatOptions(variables={"size": 0}))
@@ -127,7 +127,7 @@ def test_a_prompt_that_can_never_fit_is_refused_before_it_is_tokenized(text: Tex
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("tokenizer.json", "{}", "no usable tokenizer"),
+        ("tokenizer.json", "{}", "not a usable tokenizer"),
         ("tokenizer_config.json", "nonsense", "not JSON"),
         ("chat_template.jinja", "{% if %}", "not valid"),
     ],

@@ -89,12 +89,12 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ),
     (
         {"response_format": {"type": "json_object", "json_schema": {"schema": {}}}},
-        "response_format.json_schema has no meaning here",
+        "response_format.json_schema does not apply here",
         SCHEMA,
     ),
     (
         {"response_format": {"type": "text", "schema": {}}},
-        "response_format.schema has no meaning here",
+        "response_format.schema does not apply here",
         "response_format.schema",
     ),
     (
@@ -143,8 +143,8 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
             ("grammar", 'start: x "c"\nx[max_tokens=3]: /b+/', "max_tokens is not supported"),
             ("grammar", f"start: %json {'[' * 90_000}", "nested too deeply"),
             ("choice", [], "choice is empty"),
-            ("choice", ["a", ""], "not empty"),
-            ("choice", "ab", "list of texts"),
+            ("choice", ["a", ""], "non-empty"),
+            ("choice", "ab", "list of non-empty strings"),
             ("json", "{", "not JSON"),
             ("json", "[" * 90_000, "nested too deeply: the limit is 100"),
             ("json", '{"items":' * 9_000, "nested too deeply"),

@@ -62,7 +62,7 @@ def test_half_of_tls_is_refused(files: TlsFiles, missing: str) -> None:
 
 def test_a_path_that_each_process_would_read_elsewhere_is_refused(files: TlsFiles) -> None:
     given = settings(files) | {"coordinator_tls_key": "tls/tls.key"}
-    with pytest.raises(ValidationError, match=r"coordinator_tls_key=.* must be absolute"):
+    with pytest.raises(ValidationError, match=r"coordinator_tls_key=.* must be an absolute path"):
         ServiceConfig.of(**given)
 
 
@@ -112,10 +112,10 @@ def write_for_servers_only(files: TlsFiles, folder: Path) -> None:
     [
         (write_foreign_key, "coordinator_tls_key: .* is not the unencrypted PEM key"),
         (write_encrypted_key, "coordinator_tls_key: .* is not the unencrypted PEM key"),
-        (write_garbage, "coordinator_tls_ca: .* is no PEM certificate"),
+        (write_garbage, "coordinator_tls_ca: .* is not a PEM certificate"),
         (write_foreign_authority, "coordinator_tls_cert: .* certificate signature failure"),
         (write_expired, "coordinator_tls_cert: .* certificate has expired"),
-        (write_other_name, "coordinator_tls_cert: .* does not pass for 'specdec-coordinator'"),
+        (write_other_name, "coordinator_tls_cert: .* is not valid for 'specdec-coordinator'"),
         (write_for_servers_only, "coordinator_tls_cert: .* (purpose|unsuitable)"),
     ],
 )
