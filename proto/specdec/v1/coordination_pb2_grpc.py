@@ -27,8 +27,8 @@ if _version_not_supported:
 
 
 class CoordinatorServiceStub:
-    """Between the pool coordinator, its replicas and its ingresses. Token ids travel as little-endian
-    int32, packed into bytes fields. Times are relative and measured by the receiver's clock; epochs
+    """Service between the coordinator, its replicas and its ingresses. Token ids are little-endian
+    int32, packed into bytes fields. Times are relative and measured by the receiver's clock. Epochs
     are random and compared for equality only.
     """
 
@@ -56,8 +56,8 @@ class CoordinatorServiceStub:
 
 
 class CoordinatorServiceServicer:
-    """Between the pool coordinator, its replicas and its ingresses. Token ids travel as little-endian
-    int32, packed into bytes fields. Times are relative and measured by the receiver's clock; epochs
+    """Service between the coordinator, its replicas and its ingresses. Token ids are little-endian
+    int32, packed into bytes fields. Times are relative and measured by the receiver's clock. Epochs
     are random and compared for equality only.
     """
 
@@ -76,7 +76,7 @@ class CoordinatorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PoolStatus(self, request, context):
-        """The state of the pool.
+        """Returns the state of the pool.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -109,8 +109,8 @@ def add_CoordinatorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CoordinatorService:
-    """Between the pool coordinator, its replicas and its ingresses. Token ids travel as little-endian
-    int32, packed into bytes fields. Times are relative and measured by the receiver's clock; epochs
+    """Service between the coordinator, its replicas and its ingresses. Token ids are little-endian
+    int32, packed into bytes fields. Times are relative and measured by the receiver's clock. Epochs
     are random and compared for equality only.
     """
 

@@ -29,13 +29,13 @@ class GenerationServiceStub:
     """The public service. Names follow the OpenAI API where it has them. Errors are gRPC status codes:
     INVALID_ARGUMENT for a bad value (the details name it and its limit), NOT_FOUND for an unknown
     model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
-    has as much as it may, DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth
-    trying again. Every error has google.rpc.ErrorInfo in grpc-status-details-bin, and RetryInfo if it
-    says when to come back.
+    has reached its limit, DEADLINE_EXCEEDED when deadline_ms has passed, UNAVAILABLE when a retry may
+    succeed. Every error has google.rpc.ErrorInfo in grpc-status-details-bin. It has RetryInfo if it
+    gives the time after which to retry.
 
-    The same port answers server reflection (grpcurl and ghz need no .proto) and the standard
-    grpc.health.v1.Health, and accepts keepalive pings every 5 s (docs/api.md). It speaks plain text: TLS
-    ends at the gateway (k8s/components/gateway).
+    The same port serves server reflection (grpcurl and ghz need no .proto) and the standard
+    grpc.health.v1.Health. It accepts keepalive pings every 5 s (docs/api.md) and uses plain text,
+    because TLS ends at the gateway (k8s/components/gateway).
     """
 
     def __init__(self, channel):
@@ -90,13 +90,13 @@ class GenerationServiceServicer:
     """The public service. Names follow the OpenAI API where it has them. Errors are gRPC status codes:
     INVALID_ARGUMENT for a bad value (the details name it and its limit), NOT_FOUND for an unknown
     model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
-    has as much as it may, DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth
-    trying again. Every error has google.rpc.ErrorInfo in grpc-status-details-bin, and RetryInfo if it
-    says when to come back.
+    has reached its limit, DEADLINE_EXCEEDED when deadline_ms has passed, UNAVAILABLE when a retry may
+    succeed. Every error has google.rpc.ErrorInfo in grpc-status-details-bin. It has RetryInfo if it
+    gives the time after which to retry.
 
-    The same port answers server reflection (grpcurl and ghz need no .proto) and the standard
-    grpc.health.v1.Health, and accepts keepalive pings every 5 s (docs/api.md). It speaks plain text: TLS
-    ends at the gateway (k8s/components/gateway).
+    The same port serves server reflection (grpcurl and ghz need no .proto) and the standard
+    grpc.health.v1.Health. It accepts keepalive pings every 5 s (docs/api.md) and uses plain text,
+    because TLS ends at the gateway (k8s/components/gateway).
     """
 
     def Generate(self, request, context):
@@ -107,49 +107,49 @@ class GenerationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GenerateOnce(self, request, context):
-        """The whole output in one message.
+        """Returns the whole output in one message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Abort(self, request, context):
-        """Ends a request wherever it is.
+        """Ends a request, whichever ingress or cell runs it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Tokenize(self, request, context):
-        """Text to token ids.
+        """Converts text to token ids.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Detokenize(self, request, context):
-        """Token ids to text.
+        """Converts token ids to text.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """The models that this server answers for.
+        """Lists the models that this server serves.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PoolStatus(self, request, context):
-        """What the pool holds and which replicas serve it.
+        """Returns the state of the pool and of its replicas.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Health(self, request, context):
-        """Whether requests are served. Needs no API key.
+        """Returns whether requests are served. Needs no API key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -210,13 +210,13 @@ class GenerationService:
     """The public service. Names follow the OpenAI API where it has them. Errors are gRPC status codes:
     INVALID_ARGUMENT for a bad value (the details name it and its limit), NOT_FOUND for an unknown
     model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
-    has as much as it may, DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth
-    trying again. Every error has google.rpc.ErrorInfo in grpc-status-details-bin, and RetryInfo if it
-    says when to come back.
+    has reached its limit, DEADLINE_EXCEEDED when deadline_ms has passed, UNAVAILABLE when a retry may
+    succeed. Every error has google.rpc.ErrorInfo in grpc-status-details-bin. It has RetryInfo if it
+    gives the time after which to retry.
 
-    The same port answers server reflection (grpcurl and ghz need no .proto) and the standard
-    grpc.health.v1.Health, and accepts keepalive pings every 5 s (docs/api.md). It speaks plain text: TLS
-    ends at the gateway (k8s/components/gateway).
+    The same port serves server reflection (grpcurl and ghz need no .proto) and the standard
+    grpc.health.v1.Health. It accepts keepalive pings every 5 s (docs/api.md) and uses plain text,
+    because TLS ends at the gateway (k8s/components/gateway).
     """
 
     @staticmethod
