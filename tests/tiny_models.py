@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from specdec_core.models.llama import LlamaModel, fuse
+from specdec_core.models.registry import LLAMA_MODEL_TYPES
 
 VOCAB = 97
 _SHAPE: dict[str, Any] = {
@@ -55,7 +56,7 @@ def tiny_model(architecture: str, *, seed: int = 0, **changes: Any) -> PreTraine
     return model.eval()
 
 
-FUSED = ("fused llama", "fused mistral", "fused qwen2", "fused qwen3")
+FUSED = tuple(f"fused {model_type}" for model_type in LLAMA_MODEL_TYPES)
 DECODERS = (*sorted(ARCHITECTURES), *FUSED)
 """Architectures through transformers' forward, then those that have one of ours through it."""
 

@@ -2,7 +2,7 @@
 
 Queries, keys and values come from one product, gate and up from another. layers/elementwise.py
 computes the operations between the products. With PyTorch's operations the logits are the same
-bits.
+bits. registry.py lists the model types.
 
 Shape legend: T tokens of the pass, E hidden size, H query heads, K key-value heads, D head size, I
 width of the MLP, N logits, V vocabulary, X any sizes.
@@ -33,9 +33,7 @@ from specdec_core.layers.elementwise import (
 from specdec_core.layers.select import device_ops_for
 from specdec_core.model import ForwardOutput
 from specdec_core.models.llama_cpu import LlamaCpuModel, stack_of
-
-_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
-"""Model types of transformers whose layers compute the same as LlamaLayer."""
+from specdec_core.models.registry import LLAMA_MODEL_TYPES
 
 
 def fuse(model: PreTrainedModel, *, uses_kernels: bool = False) -> PreTrainedModel | LlamaModel:
@@ -43,7 +41,7 @@ def fuse(model: PreTrainedModel, *, uses_kernels: bool = False) -> PreTrainedMod
 
     The weights move layer by layer, so at most one layer's weights are in memory twice.
     """
-    if model.config.model_type not in _FAMILIES:
+    if model.config.model_type not in LLAMA_MODEL_TYPES:
         return model
     if not uses_kernels:
         return LlamaModel(model)

@@ -1,7 +1,9 @@
-"""Checks which model configurations can run over KV slots, and reports why others cannot.
+"""Which models run: by our own forward, by transformers' forward, or not at all.
 
-A slot must be able to roll back to any length, and a row's result must not depend on the other rows
-of its pass.
+A model type whose layers compute the same as LlamaLayer needs one entry in LLAMA_MODEL_TYPES. Every
+other model runs by the forward of transformers (generic.py), if `check_supported` accepts its
+configuration. A slot must be able to roll back to any length, and a row's result must not depend on
+the other rows of its pass.
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ if TYPE_CHECKING:  # checking a configuration needs neither of them
     from torch import nn
     from transformers import PreTrainedConfig
 
+LLAMA_MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
+"""Model types of transformers that LlamaModel (llama.py) computes. Projections may have biases, and
+queries and keys may have norms. tests/tiny_models.py needs a tiny model of each."""
 _OTHER_MODALITIES = ("vision_config", "audio_config", "text_config")
 _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 

@@ -33,6 +33,7 @@ from specdec_core.layers.huge_pages import empty_in_huge_pages
 from specdec_core.loading.self_check import check_rows, make_exact
 from specdec_core.model import ForwardInput, score
 from specdec_core.models.llama import LlamaModel, fuse
+from specdec_core.models.registry import LLAMA_MODEL_TYPES
 from specdec_core.worker import model_runner as transformers_adapter
 from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import VOCAB, tiny_model
@@ -448,7 +449,7 @@ def native_model(architecture: str, kernels: NativeKernels) -> ModelRunner:
 
 
 @pytest.mark.covering(1)
-@pytest.mark.parametrize("architecture", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("architecture", LLAMA_MODEL_TYPES)
 def test_a_whole_model_is_exact_in_any_shape(kernels: NativeKernels, architecture: str) -> None:
     model = native_model(architecture, kernels)
     table = make_exact(model)
@@ -457,7 +458,7 @@ def test_a_whole_model_is_exact_in_any_shape(kernels: NativeKernels, architectur
 
 
 @pytest.mark.covering(1)
-@pytest.mark.parametrize("architecture", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("architecture", LLAMA_MODEL_TYPES)
 def test_all_layers_in_one_call_have_the_bits_of_the_layers_one_by_one(
     kernels: NativeKernels, architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
