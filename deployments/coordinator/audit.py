@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from deployments.observability.json_logs import about
 from deployments.observability.request_observer import LiveRequest, RequestEnd, RequestObserver
+from deployments.wire.counter_names import AUDITED, DIVERGED
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import FinishReason, Request, TokenEvent
@@ -120,6 +121,11 @@ class Auditor(RequestObserver):
     def num_pending(self) -> int:
         """Number of finished requests that have not been compared yet."""
         return len(self._waiting) + len(self._running)
+
+    def counters(self) -> dict[str, int]:
+        audited = {f"{AUDITED}{one}": count for one, count in self.counts.audited.items()}
+        diverged = {f"{DIVERGED}{one}": count for one, count in self.counts.diverged.items()}
+        return audited | diverged
 
     def begin(self, live: LiveRequest) -> None:
         request = live.request

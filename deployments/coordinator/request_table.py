@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, KeysView
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from deployments.coordinator.streams import Delivery, IngressOutbox
 from deployments.errors import Failure, failure_of, failure_of_event
@@ -18,7 +18,7 @@ from specdec_core.request import FinishReason, TokenEvent
 
 logger = logging.getLogger(__name__)
 
-_Calls = tuple[Callable[..., None], ...]
+_Calls = tuple[Callable[..., Any], ...]
 
 
 class _Entry(NamedTuple):
@@ -37,10 +37,21 @@ class RequestTable:
         self._event = _overridden(observers, "event")
         self._end = _overridden(observers, "end")
         self._refused = _overridden(observers, "refused")
+        self._counters = _overridden(observers, "counters")
         self._num_errors = 0
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._entries
+
+    def counters(self) -> dict[str, int]:
+        """Return the counters of all observers."""
+        found: dict[str, int] = {}
+        for counters in self._counters:
+            try:
+                found |= counters()
+            except Exception:
+                self._log_error(counters)
+        return found
 
     def keys(self) -> KeysView[str]:
         return self._entries.keys()
@@ -102,7 +113,7 @@ class RequestTable:
             except Exception:
                 self._log_error(call)
 
-    def _log_error(self, call: Callable[..., None]) -> None:
+    def _log_error(self, call: Callable[..., Any]) -> None:
         """Log the error that is handled now, if it is the first, second, fourth, eighth ... one. An
         observer that fails at each event must not fill the log."""
         self._num_errors += 1

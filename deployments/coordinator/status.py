@@ -9,7 +9,6 @@ from deployments.coordinator.driver import SchedulerDriver
 from deployments.names import Part
 from deployments.observability.metrics.histogram import BOUNDS_S
 from deployments.observability.metrics.request_times import IngressTimes
-from deployments.observability.metrics.request_totals import audit_counters
 from deployments.observability.metrics.round_stages import StageHistograms
 from deployments.wire.counter_names import EXPIRED, GRANTED, K_CAUSE
 from deployments.wire.lease_codec import replica_metrics
@@ -52,14 +51,13 @@ _FIGURES = {"acceptance_ngram": "acceptance_lookup", "acceptance_draft_model": "
 
 
 def pool_status(driver: SchedulerDriver) -> pb.PoolStatusResponse:
-    counters, audit = driver.scheduler.counters(), driver.auditor.counts
-    audited = audit_counters(audit.audited, audit.diverged)
+    counters = driver.scheduler.counters()
     return pb.PoolStatusResponse(
         epoch=driver.epoch,
         replicas=[_replica(driver, replica) for replica in counters.replicas],
         num_waiting=counters.num_waiting,
         num_running=counters.num_running,
-        counters=_totals(counters) | driver.totals.counters() | driver.quotas.counters() | audited,
+        counters=_totals(counters) | driver.requests.counters(),
         max_group_wait_s=counters.max_wait_s,
         accepted_per_position=counters.accepted_per_position,
         drafted_per_position=counters.drafted_per_position,

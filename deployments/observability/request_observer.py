@@ -1,7 +1,7 @@
 """Interface of everything that follows the requests of a coordinator, and the records it gets.
 
 A new measurement or account of requests is one subclass of `RequestObserver`. It is added to the
-observers of `SchedulerDriver`.
+observers of `SchedulerDriver`. Its `counters` become a metric by an entry in metrics/families/.
 """
 
 from __future__ import annotations
@@ -77,3 +77,10 @@ class RequestObserver:
 
     def refused(self, request_id: str, failure: Failure) -> None:
         """A submission was refused. Its ID may be missing, or be that of a live request."""
+
+    def counters(self) -> dict[str, int]:
+        """Return totals since the coordinator's start, by their names in PoolStatus.counters.
+
+        Metrics read them by these names (metrics/families/reading.py).
+        """
+        return {}

@@ -13,8 +13,6 @@ from deployments.observability.request_observer import (
     RequestEnd,
     RequestObserver,
 )
-from deployments.wire.counter_names import AUDITED, DIVERGED
-from specdec_core.config import Numerics
 
 
 class RequestTotals(RequestObserver):
@@ -42,10 +40,3 @@ class RequestTotals(RequestObserver):
         rejected = {f"{REJECTED}{kind}": count for kind, count in self._rejected.items()}
         failed = {f"{FAILED}{kind}": count for kind, count in self._failed.items()}
         return {"num_prompt_tokens": self.num_prompt_tokens} | rejected | failed
-
-
-def audit_counters(audited: Counter[Numerics], diverged: Counter[Numerics]) -> dict[str, int]:
-    """Return the audit's totals under the names of PoolStatus."""
-    compared = {f"{AUDITED}{numerics}": count for numerics, count in audited.items()}
-    differing = {f"{DIVERGED}{numerics}": count for numerics, count in diverged.items()}
-    return compared | differing

@@ -12,6 +12,7 @@ import pytest
 from deployments.config.client_limits import ClientLimits
 from deployments.coordinator.connections import ConnectedReplica
 from deployments.coordinator.driver import SchedulerDriver
+from deployments.coordinator.status import pool_status
 from deployments.coordinator.streams import Delivery, IngressOutbox
 from deployments.errors import Failure
 from deployments.observability.request_observer import LiveRequest, RequestEnd, RequestObserver
@@ -286,6 +287,18 @@ def failing(method: str) -> RequestObserver:
 
     kind: type[RequestObserver] = type("Failing", (RequestObserver,), {method: fail})
     return kind()
+
+
+def test_the_counters_of_each_observer_are_in_the_status_of_the_pool() -> None:
+    class Begun(Journal):
+        def counters(self) -> dict[str, int]:
+            return {"num_begun": len([line for line in self.lines if line[1] == "begin"])}
+
+    world = World(Begun(), failing("counters"))
+    world.target()
+    world.submit()
+    counters = pool_status(world.driver).counters
+    assert (counters["num_begun"], counters["num_prompt_tokens"]) == (1, len(PROMPT))
 
 
 def told(outbox: IngressOutbox) -> list[Delivery]:
