@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from deployments.config.flags import argument, flag
+from deployments.config.flags import argument, flag, values_of
 from deployments.demo.models import resolve_model
 from specdec_core.config import (
     DEFAULT_GPU_MEMORY_UTILIZATION,
@@ -37,7 +37,10 @@ def target_flag(default: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """Loading of the target and of the draft model."""
+    """Loading of the target and of the draft model.
+
+    A flag with the name of a field of LoadConfig reaches every command and the replicas.
+    """
 
     PANEL: ClassVar[str] = "Model"
 
@@ -88,23 +91,15 @@ class LoadOptions:
     """None: the default, which the replicas on one GPU divide by what each needs."""
 
     def load_config(self) -> LoadConfig:
-        """Return the target's configuration. Raises InvalidRequestError for a wrong device."""
+        """Return the target's configuration. Raises InvalidRequestError for a wrong device.
+
+        It takes every field of LoadConfig that has a flag here. None is the default.
+        """
         from specdec_core.loading.loader import LoadConfig
 
-        share = self.gpu_memory_utilization
-        if share is None:
-            share = DEFAULT_GPU_MEMORY_UTILIZATION
-        return LoadConfig(
-            dtype=self.dtype,
-            device=self.device,
-            revision=self.revision,
-            max_model_len=self.max_model_len,
-            kv_cache_tokens=self.kv_cache_tokens,
-            numerics=self.numerics,
-            enable_prefix_caching=self.enable_prefix_caching,
-            enforce_eager=self.enforce_eager,
-            gpu_memory_utilization=share,
-        )
+        names = {field.name for field in fields(LoadConfig)}
+        values = {name: value for name, value in values_of(self).items() if name in names}
+        return LoadConfig(**{name: value for name, value in values.items() if value is not None})
 
     def draft_config(self) -> LoadConfig:
         """Return the draft model's configuration. It is loaded in fast numerics: the target decides
