@@ -40,6 +40,12 @@ def renamed_limits(values: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "max_num_seqs": values["max_group_size"]}
 
 
+def _check_grouping(name: str) -> str:
+    from specdec_core.scheduler.grouping import check_grouping  # takes 20 ms or more
+
+    return check_grouping(name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerOptions:
     """Limits of the batches and queues of a cell."""
@@ -69,8 +75,10 @@ class SchedulerOptions:
     """One sequence's chunk is always allowed if no other is there. Tokens that the target has
     lately cached are not counted."""
     max_group_wait_s: float = setting(0.1, ge=0)
+    grouping: str = setting("oldest_first", check=_check_grouping)
+    """Name of the grouping policy, which chooses the sequences of a pass."""
     group_by_shape: bool = setting(False)
-    """Prefer sequences that share a pass without padding to those that wait longest."""
+    """Older way to set `grouping` to `equal_length`."""
     lease_ttl_s: float = setting(30.0, gt=0)
 
     def rows(self, *, has_gpu: bool) -> int:
@@ -86,7 +94,7 @@ class SchedulerOptions:
             "prefill_chunk": self.prefill_chunk,
             "max_prefill_tokens": self.max_prefill_tokens or default,
             "max_group_wait_s": self.max_group_wait_s,
-            "grouping": "equal_length" if self.group_by_shape else "oldest_first",
+            "grouping": "equal_length" if self.group_by_shape else self.grouping,
             "max_open_leases": MAX_OPEN_LEASES,
             "lease_ttl_s": self.lease_ttl_s,
         }

@@ -1,7 +1,8 @@
 """Grouping policies: which ready rows of a replica form its next batch, or until when they wait.
 
-A policy is found by its name, SchedulerConfig.grouping. Another one is a class in a file of its own
-and a line in `GROUPING_POLICIES`.
+A policy is found by its name, SchedulerConfig.grouping or the service's setting `grouping`. Another
+one is a class in a file of its own and a line in `GROUPING_POLICIES`. It takes the SchedulerConfig
+and has the method of GroupingPolicy, without deriving from it.
 """
 
 from __future__ import annotations
@@ -52,10 +53,14 @@ GROUPING_POLICIES: dict[str, Callable[[SchedulerConfig], GroupingPolicy]] = {
 """Policies by name."""
 
 
+def check_grouping(name: str) -> str:
+    """Return the name of a policy. Raise ValueError if there is none of this name."""
+    if name not in GROUPING_POLICIES:
+        names = ", ".join(GROUPING_POLICIES)
+        raise ValueError(f"grouping must be one of {names}, got {name!r}")
+    return name
+
+
 def make_grouping_policy(config: SchedulerConfig) -> GroupingPolicy:
     """Return the policy that the configuration names. Raise ValueError if there is none."""
-    policy = GROUPING_POLICIES.get(config.grouping)
-    if policy is None:
-        names = ", ".join(GROUPING_POLICIES)
-        raise ValueError(f"grouping must be one of {names}, got {config.grouping!r}")
-    return policy(config)
+    return GROUPING_POLICIES[check_grouping(config.grouping)](config)

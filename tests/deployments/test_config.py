@@ -91,11 +91,21 @@ def test_the_batch_and_the_window_have_a_setting_each(
 
 
 @pytest.mark.parametrize(
-    ("settings", "policy"), [({}, OldestFirst), ({"group_by_shape": True}, EqualLength)]
+    ("settings", "policy"),
+    [
+        ({}, OldestFirst),
+        ({"grouping": "equal_length"}, EqualLength),
+        ({"group_by_shape": True}, EqualLength),
+    ],
 )
 def test_a_setting_selects_the_grouping_policy(settings: dict[str, Any], policy: type) -> None:
     made = make_grouping_policy(ServiceConfig.of(**settings).scheduler_config())
     assert type(made) is policy
+
+
+def test_the_name_of_a_grouping_policy_is_checked_at_the_start() -> None:
+    with pytest.raises(ValueError, match="grouping must be one of oldest_first, "):
+        ServiceConfig.of(grouping="by_mood")
 
 
 @pytest.mark.parametrize(
