@@ -1,8 +1,9 @@
 """Sampling parameters of a request: one frozen record, whose fields are declared once.
 
 HTTP, gRPC, the wire, the command line and docs/api.md read the declarations in SAMPLING_FIELDS. A
-new parameter needs a field here and a field of the same name in generation.proto. An entry of
-LOGIT_PROCESSORS samples by it (specdec_core/sampling/logit_processors.py).
+new parameter needs a field here and a field of the same name in generation.proto (then run
+proto/generate.sh). If it changes logits, it has an `effect`, and an entry of LOGIT_PROCESSORS
+samples by it (specdec_core/sampling/logit_processors.py).
 
 SamplingRules are sent once to every replica that a sequence visits. Nothing here needs torch, so
 that callers that set a seed need none.

@@ -2,8 +2,8 @@
 
 `flag`, `argument` and `setting` make the fields of such a record. `section` puts one record into
 another; names stay flat on the command line and in files. The record is what the code uses. The
-command line (cli/command.py) and the check of the settings (config/check.py) read the declarations.
-Only the standard library is imported, so that `--help` answers at once.
+command line (cli/command.py) and the check of the settings (config/checking.py) read the
+declarations. Only the standard library is imported, so that `--help` answers at once.
 """
 
 from __future__ import annotations

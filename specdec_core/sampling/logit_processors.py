@@ -5,7 +5,9 @@ IDs before its own position, including drafted tokens 1..j. Decoding without spe
 the same IDs.
 
 A new processor is a function here and an entry of LOGIT_PROCESSORS. Nothing else has to know it:
-the filters, the kernels and the device sampler choose from the logits that it leaves.
+the filters, the kernels and the device sampler choose from the logits that it leaves. It gets the
+logits before the temperature, and drops an ID by a logit of -inf. Add probabilities as integers:
+the order of a sum of floats may depend on the number of rows.
 
 Shape legend: N rows, V vocabulary; G rows of one sequence, U distinct IDs of its history.
 """

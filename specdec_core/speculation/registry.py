@@ -1,7 +1,8 @@
 """The local drafters by name, and the draft method that a request gets.
 
-A new drafter is one line in DRAFTERS. Its name is then a value of `spec_method`: in the
-configuration, in a request and on every command line.
+A new drafter is a class in a file of its own and one line in DRAFTERS, under its `name`. The name
+is then a value of `spec_method`: in the configuration, in a request and on every command line.
+SpecMethod does not list it.
 """
 
 from __future__ import annotations
