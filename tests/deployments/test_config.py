@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from deployments.app import (
 from deployments.cli.serve import ready_line
 from deployments.config.api_keys import key_digest
 from deployments.config.flags import declarations
+from deployments.config.loading import LoadOptions
 from deployments.config.service import ServiceConfig, load_service_config
 from deployments.coordinator.server import process_settings
 from deployments.text.answers.choosing import ChosenFormats
 from specdec_core.config import (
+    DType,
     KPolicyName,
     Numerics,
     OverlapMode,
@@ -29,6 +32,7 @@ from specdec_core.config import (
     SpeculationConfig,
     uses_draft_model,
 )
+from specdec_core.loading.loader import LoadConfig
 from specdec_core.scheduler.equal_length import EqualLength
 from specdec_core.scheduler.grouping import OldestFirst, make_grouping_policy
 
@@ -428,3 +432,22 @@ def test_an_empty_metrics_key_is_none(key: str, monkeypatch: pytest.MonkeyPatch)
 def test_a_metrics_key_is_read_as_it_is_shown() -> None:
     config = ServiceConfig.of(metrics_api_key=" watch\n")
     assert config.web.metrics_key_digest == key_digest("watch")
+
+
+def test_a_loading_flag_with_the_name_of_a_load_setting_reaches_the_model() -> None:
+    values = {
+        "dtype": DType.FLOAT32,
+        "device": "cpu",
+        "revision": "r1",
+        "max_model_len": 77,
+        "kv_cache_tokens": 640,
+        "numerics": Numerics.FAST,
+        "enable_prefix_caching": False,
+        "enforce_eager": True,
+        "gpu_memory_utilization": 0.5,
+    }
+    shared = {field.name for field in fields(LoadOptions)} & {f.name for f in fields(LoadConfig)}
+    assert set(values) == shared, "add an example of the new flag"
+    loaded = LoadOptions(**values).load_config()  # type: ignore[arg-type]
+    assert {name: getattr(loaded, name) for name in values} == values
+    assert LoadOptions(gpu_memory_utilization=None).load_config() == LoadOptions().load_config()
