@@ -42,7 +42,7 @@ def checking_models(
 def _raise_refusal(process: subprocess.Popen[str], target: Path) -> None:
     said, _ = process.communicate()
     if process.returncode:
-        message = f"the check of {target} ended with status {process.returncode}"
+        message = f"checking {target} ended with status {process.returncode}"
         raise ModelNotSupportedError(message)
     refusal = json.loads(said.splitlines()[-1])  # a library may have printed lines before
     if refusal is not None:

@@ -285,8 +285,8 @@ def warn_when_open(config: ServiceConfig) -> None:
 def warn_when_fast(config: ServiceConfig, numerics: Numerics) -> None:
     if config.loading.numerics is Numerics.AUTO and numerics is Numerics.FAST:
         print(
-            "warning: numerics are fast on this machine with this model: near ties may differ from "
-            "plain decoding; the target's log names the operation that differs, or what exact "
-            "numerics would cost",
+            "warning: numerics are fast on this machine with this model, so near ties "
+            "may differ from plain decoding. The target's log names the operation that "
+            "differs, or the cost of exact numerics",
             file=sys.stderr,
         )

@@ -32,8 +32,8 @@ from specdec_core.request import Request, TokenEvent
 
 logger = logging.getLogger(__name__)
 
-AWAY = "the coordinator is away; try again"
-NO_TARGET = "no target has been there for too long; try again"
+AWAY = "the coordinator is not available; try again"
+NO_TARGET = "no target has been available for too long; try again"
 
 Outgoing = asyncio.Queue[pb.GenerateUp | None]
 Events = asyncio.Queue[TokenEvent | Exception]

@@ -39,7 +39,7 @@ async def write_all(responses: AsyncGenerator[Any], context: Any) -> None:
         is_unread = watch.takes_back()
         if is_unread:
             context.set_code(grpc.StatusCode.DEADLINE_EXCEEDED)
-            context.set_details(f"nothing of this answer was read for {UNREAD_S:g} s")
+            context.set_details(f"the client read nothing of this answer for {UNREAD_S:g} s")
         await _give_up(responses)
         if not is_unread:
             raise

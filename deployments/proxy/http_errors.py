@@ -15,7 +15,7 @@ from deployments.error_status import error_body
 from deployments.errors import PoolUnavailableError
 
 DIED = (
-    "the replica that worked on this request has died, or a redeploy waited for it no longer; "
+    "the replica that ran this request has died, or a redeploy stopped waiting for it; "
     "send it again"
 )
 STARTING = "the server is starting; send the request again"

@@ -45,7 +45,7 @@ def _first_difference(
                 f"and {theirs.get(token_id)!r} in the draft"
             )
     if target.all_special_ids != draft.all_special_ids:
-        return f"special ids are {target.all_special_ids} and {draft.all_special_ids}"
+        return f"the special ids are {target.all_special_ids} and {draft.all_special_ids}"
     return None if _merges(target) == _merges(draft) else "their merges differ"
 
 

@@ -345,8 +345,9 @@ class ReplicaSet:
         if any(replica.info.fingerprint == pinned_fingerprint for replica in targets):
             return None
         return (
-            f"the targets that began this request ({pinned_fingerprint}) are gone, and those that "
-            f"are left ({targets[0].info.fingerprint}) might go on with other tokens; try again"
+            f"the targets that started this request ({pinned_fingerprint}) have left, and "
+            f"the remaining targets ({targets[0].info.fingerprint}) might continue with "
+            "other tokens; try again"
         )
 
     def misfit(self, request: Request) -> str | None:

@@ -304,7 +304,7 @@ class Replica:
         self.free([row.sequence_id])
         if why is not None:
             return _failure(row, why, RowStatus.INVALID)
-        return _failure(row, "no id may be chosen: every logit is -inf or not a number")
+        return _failure(row, "no token can be chosen, because every logit is -inf or NaN")
 
 
 _NO_ID_LEFT = (

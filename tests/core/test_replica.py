@@ -273,7 +273,7 @@ def test_a_row_where_nothing_may_be_chosen_fails_alone() -> None:
         row((2,), 0, sequence_id=2, num_choices=1, rules=GREEDY),
     )
     assert failed.status is RowStatus.FAILED
-    assert "no id may be chosen" in failed.error
+    assert "no token can be chosen" in failed.error
     assert fine.status is RowStatus.OK
 
 

@@ -89,7 +89,7 @@ class _Plain:
                 "(max_body_bytes)"
             )
         if self._reader.unused_data:
-            raise self._wrong("something follows its end")
+            raise self._wrong("it has data after its end")
         return body
 
     def _wrong(self, reason: str) -> InvalidRequestError:

@@ -25,15 +25,16 @@ _ERROR = {
 _REFUSALS = {
     400: "A field, a type or a value that is not possible; the message names it and the limit.",
     401: "The API key is missing or wrong.",
-    403: "A host name that a loopback server does not answer.",
+    403: "A host name that a server for local callers does not accept.",
     404: "No such model.",
-    408: "Not finished in time.",
-    409: "The answer to go on with was begun by another model or other numerics.",
-    413: "The body is larger than the server reads.",
-    415: "A content type or a coding that the server does not read.",
-    429: "The queue is full, or the key has as much as it may; Retry-After says for how long.",
-    500: "Ours; the request may be sent again.",
-    503: "Coordinator or replicas are away.",
+    408: "The request did not finish in time.",
+    409: "The answer to resume was started by another model or with other numerics.",
+    413: "The body is larger than the server accepts.",
+    415: "A content type or an encoding that the server does not support.",
+    429: "The queue is full, or the API key has reached its limit. Retry-After gives the time "
+    "to wait.",
+    500: "An internal error. The request may be sent again.",
+    503: "The coordinator or the replicas are not available.",
 }
 
 Responses = dict[int | str, dict[str, Any]]

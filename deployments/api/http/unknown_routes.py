@@ -13,7 +13,7 @@ _INSTEAD = {
     "threads": f"the Assistants API is not served here; use {CHAT}",
     "messages": f"Anthropic's API is not served here; use {CHAT}",
     "engines": f"engines are not served here; use {COMPLETIONS}",
-    "embeddings": "this server makes text and no embeddings",
+    "embeddings": "this server generates text, not embeddings",
 }
 """OpenAI's API families by the first part of their path."""
 _ROUTES = f"the routes are {CHAT}, {COMPLETIONS} and GET /v1/models"

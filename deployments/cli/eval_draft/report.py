@@ -90,13 +90,13 @@ def verdict(points: Sequence[Point]) -> str:
     plain_s = costs.target_pass_s[0]
     room = (length * plain_s - costs.target_pass_s[k]) / (k * plain_s)
     words = (
-        f"slower than useful: at best {speedup:.2f} times as fast as plain decoding, at K = {k}; "
-        f"a draft step takes {costs.draft_step_s / plain_s:.3f} of a plain pass, and a round "
-        f"commits {length:.2f} tokens"
+        f"not useful: at best {speedup:.2f} times as fast as plain decoding, at K = {k}; "
+        f"a draft step takes {costs.draft_step_s / plain_s:.3f} of a plain pass, and a "
+        f"round commits {length:.2f} tokens"
     )
     if room <= 0:
-        return f"{words}, which would not pay for checking them even if drafting were free"
-    return f"{words}: a step may take {room:.3f} at most to pay"
+        return f"{words}, which would not pay for verifying them even if drafting were free"
+    return f"{words}: to be useful, a step may take at most {room:.3f}"
 
 
 def record(points: Sequence[Point], settings: Mapping[str, Any]) -> dict[str, Any]:

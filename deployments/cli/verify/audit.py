@@ -82,7 +82,10 @@ class CellResult:
         if is_exact and self.logprobs is not None and self.logprobs.num_different:
             found.append(f"logprobs of {self.logprobs.num_different} equal answers differ")
         if self.cell.point.num_draft_tokens and not self.stats.num_accepted:
-            found.append("no draft was accepted, so nothing is shown: take more prompts or tokens")
+            found.append(
+                "no drafted token was accepted, so the run shows nothing: use more prompts "
+                "or tokens"
+            )
         return found
 
 

@@ -194,8 +194,9 @@ def print_differences(console: Console, results: Sequence[CellResult]) -> None:
     for company, change in _logit_changes(results).items():
         cache = "padded" if company.is_padded else "in place"
         console.print(
-            f"B={company.batch_size} K={company.num_draft_tokens} {cache}: company changes a logit "
-            f"by up to {change:.3g}, so a gap up to {2 * change:.3g} is rounding",
+            f"B={company.batch_size} K={company.num_draft_tokens} {cache}: other rows "
+            f"change a logit by up to {change:.3g}, so a gap up to {2 * change:.3g} is "
+            "rounding",
             soft_wrap=True,
         )
 

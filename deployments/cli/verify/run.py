@@ -33,7 +33,7 @@ from specdec_core.errors import SpecdecError
 
 
 def run(options: VerifyOptions) -> None:
-    """Audit the model. Raises SpecdecError if a cell does not hold the promise."""
+    """Audit the model. Raises SpecdecError if a cell fails."""
     prompts = read_prompts(options)
     tasks = plan(
         options.grid,
@@ -52,8 +52,8 @@ def run(options: VerifyOptions) -> None:
         options.json.write_text(json.dumps(record, indent=1, default=str) + "\n")
     failed = [bool(result.failures) for run in runs for result in run.results]
     if any(failed):
-        raise SpecdecError(f"{sum(failed)} of {len(failed)} cells do not hold the promise")
-    console.print(f"{len(failed)} cells hold the promise", style="green")
+        raise SpecdecError(f"{sum(failed)} of {len(failed)} cells failed")
+    console.print(f"{len(failed)} cells passed", style="green")
 
 
 class Run(NamedTuple):

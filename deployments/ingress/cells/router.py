@@ -38,7 +38,7 @@ A coordinator that Ray restarts is back sooner, and a move costs every row its p
 """
 _LOOK_S = 0.5
 
-_AWAY = "every cell is away; try again"
+_AWAY = "no cell is available; try again"
 
 
 class CellClient(Protocol):

@@ -12,36 +12,38 @@ _HEAD = """\
 
 Written from the registry (`deployments/observability/metrics/families/`) by `make dashboards`.
 
-The same totals are told in four places; all count from the start of their coordinator.
+The same totals are available in four places. All count from the start of their coordinator.
 
-- `GET /metrics` of any ingress: the names below. Every series has `model_name`, and `cell` where
-  there are several cells. With `--metrics-compat vllm` those marked vLLM stand there under `vllm:`
-  too. On a server with API keys, series with a label `client` need a key
+- `GET /metrics` of any ingress has the names below. Every series has the label `model_name`, and
+  `cell` if there are several cells. With `--metrics-compat vllm`, metrics marked vLLM are also
+  listed under `vllm:`. On a server with API keys, series with the label `client` need a key
   ([who sees them](operations.md#figures-of-api-keys)).
-- Ray's metrics port of the node that has the coordinator: `ray_` before the name, and labels
-  `model_name`, `application` and `cell` besides Ray's own. Told every 5 s, passed on by Ray every
-  10 s. There the word behind `# TYPE` is always gauge: Ray's counters cannot begin at zero, and its
-  histograms tell sums as guessed from the buckets. Names, values and PromQL are as usual.
-- OTLP (the extra `otlp`: `pip install '.[otlp]'` in the folder of the source code), by the
-  standard variables in the environment of every node:
-  `OTEL_METRICS_EXPORTER` (otlp, console or none; unset it is otlp where there is an endpoint),
+- Ray's metrics port, on the node of the coordinator, has the names with the prefix `ray_`. The
+  labels `model_name`, `application` and `cell` are added to Ray's own. The coordinator reports
+  every 5 s, and Ray exports every 10 s. The type after `# TYPE` is always gauge there, because
+  Ray's counters cannot start at zero and its histograms estimate their sums from the buckets.
+  Names, values and PromQL are as usual.
+- OTLP needs the extra `otlp` (`pip install '.[otlp]'` in the folder of the source code). The
+  standard variables in the environment of every node configure it:
+  `OTEL_METRICS_EXPORTER` (otlp, console or none; default: otlp if there is an endpoint),
   `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_PROTOCOL`,
   `OTEL_METRIC_EXPORT_INTERVAL`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
-  `OTEL_SDK_DISABLED`. Always cumulative, with the last totals when a coordinator ends. A chat
-  counts as `text_completion`: the pool sees ids. Who tells them is named as in
-  [traces](telemetry.md). An exporter that is asked for and not installed is refused at the start.
-- The coordinator's log, every 10 s in which there was work: `Avg prompt throughput: ...` and
-  `SpecDecoding metrics: Mean acceptance length: ...`, worded as vLLM does.
+  `OTEL_SDK_DISABLED`. Values are always cumulative, and a coordinator that ends exports its last
+  totals. A chat counts as `text_completion`, because the coordinator sees token IDs only. The
+  resource is named as in [traces](telemetry.md). If an exporter is selected but not installed, the
+  server does not start.
+- The coordinator's log has two lines every 10 s, if there was work: `Avg prompt throughput: ...`
+  and `SpecDecoding metrics: Mean acceptance length: ...`, in the words of vLLM.
 
-A counter's name ends with `_total`; a histogram has `_bucket`, `_count` and `_sum`, a summary the
-last two. Series without an event yet are there as 0, but for those labelled with a replica, a
-client, a position, a stage or a figure, which come with the first. HTTP and gRPC calls, answered or
-refused, are counted by Ray Serve itself (`ray_serve_*`).
+A counter's name ends with `_total`. A histogram has `_bucket`, `_count` and `_sum`; a summary has
+`_count` and `_sum`. A series without an event is 0. Series with the label of a replica, a client, a
+position, a stage or a figure appear with their first event. Ray Serve counts HTTP and gRPC calls,
+answered or refused, in its own metrics (`ray_serve_*`).
 
 | Name | Kind | Labels | OTLP | vLLM | |
 |---|---|---|---|---|---|
 """
-_BUCKETS = "\n## Buckets\n\nUpper ends; one more bucket takes the rest.\n\n"
+_BUCKETS = "\n## Buckets\n\nUpper bounds. One more bucket has no upper bound.\n\n"
 
 
 def listing() -> str:

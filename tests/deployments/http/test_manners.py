@@ -198,7 +198,7 @@ def test_a_mark_of_the_byte_order_is_no_part_of_the_body(path: str) -> None:
         ("/v1/threads/t/runs", "/v1/chat/completions"),
         ("/v1/messages", "/v1/chat/completions"),
         ("/v1/engines/fake/completions", "/v1/completions"),
-        ("/v1/embeddings", "no embeddings"),
+        ("/v1/embeddings", "not embeddings"),
         ("/v1/audio/speech", "/v1/chat/completions"),
         ("/chat/completions", "/v1/chat/completions"),
         ("/v1/v1/chat/completions", "/v1/chat/completions"),
