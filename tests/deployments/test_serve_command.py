@@ -111,7 +111,7 @@ def test_ray_starts_while_models_are_checked_and_ends_where_one_is_refused(
     with pytest.raises(ModelNotSupportedError, match="quantised weights"):
         serve(config(model))
     assert seen == ["begins", "ends"]
-    with pytest.raises(SpecdecError, match="not a model folder"):
+    with pytest.raises(SpecdecError, match="no model folder"):
         serve(config(tmp_path / "nowhere"))
     assert seen == ["begins", "ends"]
 
