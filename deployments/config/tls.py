@@ -27,7 +27,9 @@ class TlsOptions:
     )
     """Not encrypted."""
     coordinator_tls_ca: Path | None = flag(
-        None, "Authority that has signed the certificates of all sides.", resolve_path=True
+        None,
+        "PEM certificate of the authority that signed the certificates of all processes.",
+        resolve_path=True,
     )
     """Peers without a certificate signed by it are refused."""
     coordinator_tls_name: str = setting("specdec-coordinator", min_length=1)

@@ -34,7 +34,7 @@ class CapacityOptions:
         None, "Requests per second. Default: not set, see --concurrency.", min=0.001
     )
     burstiness: float = flag(
-        1.0, "Shape of the arrivals. 1 is a Poisson process, less comes in bursts.", min=0.01
+        1.0, "Shape of the arrivals. 1 is a Poisson process; lower values give bursts.", min=0.01
     )
     concurrency: int | None = flag(
         None, "Clients that always wait for an answer. Default: a batch per target.", min=1

@@ -42,14 +42,17 @@ class BenchOfflineOptions:
     )
     spec_tokens: tuple[int, ...] = flag(
         (),
-        "Maximum drafted tokens per sequence and round (K), a cell for each. Default: the "
-        "default of `specdec generate`.",
+        "Maximum drafted tokens per sequence and round (K), one cell per value. Default: "
+        "the default of `specdec generate`.",
         parse=comma_list(positive),
         metavar="K,...",
         panel=_CELLS,
     )
     repeat: int = flag(
-        3, "Runs of every cell, in turns. The report has their medians.", min=1, panel=_REPORT
+        3,
+        "Runs of every cell. The cells take turns. The report has the medians of the runs.",
+        min=1,
+        panel=_REPORT,
     )
     save_result: Path | None = flag(
         None,

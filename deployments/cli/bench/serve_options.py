@@ -39,11 +39,15 @@ class BenchServeOptions:
         None, "Model in the requests. Default: the server's first.", metavar="NAME", panel=_SERVER
     )
     api_key: str | None = flag(
-        None, "Sent as a bearer token.", metavar="KEY", envvar="OPENAI_API_KEY", panel=_SERVER
+        None,
+        "API key, sent as a bearer token.",
+        metavar="KEY",
+        envvar="OPENAI_API_KEY",
+        panel=_SERVER,
     )
     extra_body: dict[str, Any] = flag(
         "{}",
-        'More fields of every request, e.g. {"speculative": {"enabled": false}}.',
+        'Extra fields of every request, as JSON, e.g. {"speculative": {"enabled": false}}.',
         parse=_json_object,
         metavar="JSON",
         panel=_SERVER,
@@ -68,7 +72,7 @@ class BenchServeOptions:
     )
     random_input_len: int = flag(
         1024,
-        "Words of a random prompt.",
+        "Number of words of a random prompt.",
         "--random-input-len",
         "--input-len",
         min=1,
@@ -94,7 +98,7 @@ class BenchServeOptions:
         None, "Maximum requests in flight. Default: no limit.", min=1, panel=_TRAFFIC
     )
     num_warmups: int = flag(
-        0, "Requests that are sent before and not measured.", min=0, panel=_TRAFFIC
+        0, "Number of warm-up requests, which are not measured.", min=0, panel=_TRAFFIC
     )
     repeat: int = flag(
         1, "Number of runs. The report has each, and their medians.", min=1, panel=_TRAFFIC

@@ -40,7 +40,7 @@ class EvalDraftOptions:
     prompts: PromptOptions = section(PromptOptions)
     target: str = target_flag(DEMO_MODEL)
     draft: str | None = flag(
-        None, "Draft model. Default: none, prompt lookup drafts.", metavar="PATH_OR_ID"
+        None, "Draft model. Default: none; prompt lookup drafts the tokens.", metavar="PATH_OR_ID"
     )
     json: Path | None = flag(None, "File for all figures, as JSON.", **OUTPUT_FILE)
     plot: Path | None = flag(

@@ -17,10 +17,12 @@ def top(
     ] = GRPC_ADDRESS,
     api_key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", envvar="OPENAI_API_KEY", help="Sent as a bearer token."),
+        typer.Option(
+            metavar="KEY", envvar="OPENAI_API_KEY", help="API key, sent as a bearer token."
+        ),
     ] = None,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two views.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Print one view and end.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one view and exit.")] = False,
 ) -> None:
     """Watch a running service: pool, groups, acceptance, tokens per second, replicas, cells.
 

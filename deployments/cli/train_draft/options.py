@@ -39,10 +39,12 @@ class TextOptions:
         None, "File of user turns, as JSON lines. Default: the target writes them.", **INPUT_FILE
     )
     exclude: Path | None = flag(
-        None, "File of prompts. The text must not share a run of words with them.", **INPUT_FILE
+        None,
+        "File of prompts. Texts that share a run of words with a prompt are not trained on.",
+        **INPUT_FILE,
     )
     exclude_run: int = flag(
-        13, "Words of a run for --exclude. Shorter prompts count as a whole.", min=1
+        13, "Number of words in a run for --exclude. Shorter prompts count as a whole.", min=1
     )
     documents: int = flag(2048, "Number of documents, before any is dropped.", min=1)
     max_user_tokens: int = flag(128, "Maximum tokens of a user turn that the target writes.", min=1)
@@ -59,7 +61,7 @@ class TextOptions:
         min=1,
         max=20,
     )
-    text_batch_size: int = flag(32, "Documents that are written in one batch.", min=1)
+    text_batch_size: int = flag(32, "Number of documents that are written in one batch.", min=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +73,18 @@ class ShapeOptions:
     layers: int = flag(1, "Number of layers.", min=1)
     hidden_size: int | None = flag(
         None,
-        "Width. Default: the target's, with its embeddings and head. A narrower draft has its own.",
+        "Hidden size. Default: the target's, with its embeddings and head. A narrower "
+        "draft has its own.",
     )
     init: str | None = flag(
         None,
-        "Weights of the target that the draft begins with. Default: `layers`, or `embeddings` "
-        "for a narrower draft.",
+        "Weights of the target that initialize the draft. Default: `layers`, or "
+        "`embeddings` for a narrower draft.",
         choices=("layers", "embeddings", "random"),
     )
     from_layers: tuple[int, ...] = flag(
         "",
-        "Layers of the target that the draft begins with. Default: evenly spread.",
+        "Layers of the target that initialize the draft. Default: evenly spread.",
         parse=_numbers(int),
     )
     draft_vocab_size: int | None = flag(
@@ -101,7 +104,7 @@ class TrainingOptions:
         choices=("kl", "hard"),
     )
     epochs: int = flag(4, "Number of passes over the text.", min=1)
-    batch_tokens: int = flag(4096, "Token IDs of a step, padding included.", min=1)
+    batch_tokens: int = flag(4096, "Maximum token IDs of a training step, padding included.", min=1)
     learning_rate: float = flag(2e-3, "Maximum learning rate. It falls along a cosine.")
     warmup: float = flag(0.05, "Share of the steps in which the learning rate rises.")
     weight_decay: float = flag(0.0, "Weight decay of AdamW.", min=0.0)
@@ -109,7 +112,9 @@ class TrainingOptions:
     mixed_precision: bool = flag(False, "Compute in bfloat16. Weights stay float32.")
     checkpoint_every: int = flag(200, "Steps between checkpoints.", min=1)
     evaluate_every: int = flag(200, "Steps between held-out measurements.", min=1)
-    held_out: int = flag(32, "Documents for measurements, which are not trained on.", min=1)
+    held_out: int = flag(
+        32, "Number of held-out documents, which are measured and not trained on.", min=1
+    )
     seed: int = flag(0, "Seed of the text, the weights and the order.", min=0)
 
 

@@ -33,10 +33,10 @@ class VerifyOptions:
         "`all` runs every prompt in every cell.",
         panel=_PANEL,
     )
-    cell_seed: int = flag(0, "Seed of the drawn cells.", panel=_PANEL)
+    cell_seed: int = flag(0, "Seed that draws the cells.", panel=_PANEL)
     grid_sample: int = flag(
         4,
-        "Prompts that run in every cell. Other prompts fill the rest of a batch.",
+        "Number of prompts that run in every cell. Other prompts fill the rest of a batch.",
         min=0,
         panel=_PANEL,
     )
