@@ -18,11 +18,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.k_trace import Record, TracedK, replay
 from specdec_core.config import SchedulerConfig
 from specdec_core.scheduler import scheduler as pool
 from specdec_core.speculation.goodput import GoodputPolicy
 from specdec_core.speculation.k_policy import KPolicy
-from specdec_core.speculation.k_trace import Record, TracedK, replay
 from specdec_core.speculation.policies import make_k_policy
 
 

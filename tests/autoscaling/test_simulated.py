@@ -10,9 +10,9 @@ from deployments.config.scaling import Bounds, Thresholds
 from deployments.simulation.capacity import CellRun, Job, Plant
 from deployments.simulation.coordinating import CoordinatorCosts
 from deployments.simulation.load import TimedJob, drawn
-from deployments.simulation.scaled_cell import ScaledCell, Scaling
 from deployments.simulation.step_costs import StepCosts, parse_step_ms
 from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
+from tests.autoscaling.scaled_cell import ScaledCell, Scaling
 
 START_S = 10.0
 JOB = Job(16, 16)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from benchmarks.k_trace import Record, TracedK
 from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.speculation.k_policy import FixedPolicy
-from specdec_core.speculation.k_trace import Record, TracedK
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.modelled.world import Costs, World

@@ -9,6 +9,7 @@ from statistics import mean
 
 import pytest
 
+from benchmarks.k_trace import Record, TracedK
 from specdec_core.config import (
     KPolicyName,
     OverlapMode,
@@ -20,7 +21,6 @@ from specdec_core.messages import GroupLease, Role
 from specdec_core.scheduler import SendLease
 from specdec_core.scheduler.replicas import Device, OpenLease, ReplicaSet
 from specdec_core.speculation.k_policy import FixedPolicy
-from specdec_core.speculation.k_trace import Record, TracedK
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.modelled.world import Costs, World
