@@ -133,4 +133,4 @@ test-cluster: $(INSTALLED)
 # Dashboards, alert rules and docs/metrics.md, from the registry of metrics. RUNBOOK: where alerts send their reader.
 RUNBOOK ?= docs/runbook.md
 dashboards: $(INSTALLED)
-	$(BIN)/python -m deployments.observability.dashboards $(RUNBOOK)
+	$(BIN)/python -m k8s.monitoring.generate $(RUNBOOK)

@@ -1,1 +1,1 @@
-"""Logs, metrics, traces and dashboards of a running service."""
+"""Logs, metrics and traces of a running service."""

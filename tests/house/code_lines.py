@@ -15,6 +15,7 @@ from tests.house.prose import string_of
 ROOT = Path(__file__).parents[2]
 PARTS = {
     "product": ("specdec_core", "deployments"),
+    "manifests": ("k8s",),
     "benchmarks": ("benchmarks",),
     "tests": ("tests",),
 }

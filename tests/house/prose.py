@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("specdec_core", "deployments")
+PRODUCT = ("specdec_core", "deployments", "k8s")
 MAX_WORDS = 25
 """Maximum number of words of a sentence."""
 _FRAGMENT = re.compile(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("specdec_core", "deployments")
+PACKAGES = ("specdec_core", "deployments", "k8s")
 
 
 def modules() -> dict[str, Path]:

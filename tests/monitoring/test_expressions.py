@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.observability.dashboards.promql import promql
 from deployments.observability.metrics.registry import on_ray
+from k8s.monitoring.generate.promql import promql
 from tests.monitoring.committed import known
 from tests.monitoring.expressions import faults, faults_of_variable
 

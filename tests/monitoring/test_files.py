@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deployments.observability.dashboards.__main__ import files
-from deployments.observability.dashboards.alerts import ALERTS
+from k8s.monitoring.generate.__main__ import files
+from k8s.monitoring.generate.alerts import ALERTS
 from tests.monitoring.committed import BOARDS, FOLDER, ROOT, known, recorded, rules
 from tests.monitoring.expressions import faults, faults_of_variable, labels_of
 

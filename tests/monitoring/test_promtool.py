@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from deployments.names import MetricsCompat
-from deployments.observability.dashboards.alerts import ALERTS
 from deployments.observability.metrics.export_prometheus import metrics_page
+from k8s.monitoring.generate.alerts import ALERTS
 from tests.deployments.metrics.status import full_status
 from tests.monitoring.committed import FOLDER
 from tests.monitoring.scenarios import SCENARIOS, Scenario

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 FILES = sorted(
     path
-    for package in ("specdec_core", "deployments", "proto")
+    for package in ("specdec_core", "deployments", "k8s", "proto")
     for path in (ROOT / package).rglob("*.py")
 )
 RUNS_WHAT_IT_READS = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from deployments.observability.dashboards.promql import promql
+from k8s.monitoring.generate.promql import promql
 from specdec_core.messages import Role
 
 _WHO = "{{ $labels.application }}, cell {{ $labels.cell }}"

@@ -1,9 +1,9 @@
-"""Expressions that several dashboards use; see deployments.observability.dashboards.promql."""
+"""Expressions that several dashboards use; see k8s.monitoring.generate.promql."""
 
 from __future__ import annotations
 
-from deployments.observability.dashboards.promql import quantile
 from deployments.observability.metrics.registry import CELL, MODEL_NAME
+from k8s.monitoring.generate.promql import quantile
 
 WINDOW = "$__rate_interval"
 CELLS = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deployments.observability.dashboards.boards.queries import CELLS, one, rate
-from deployments.observability.dashboards.grafana import Board, Panel
+from k8s.monitoring.generate.boards.queries import CELLS, one, rate
+from k8s.monitoring.generate.grafana import Board, Panel
 
 
 def _of_replica(sample: str) -> dict[str, str]:

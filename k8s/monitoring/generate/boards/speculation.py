@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deployments.observability.dashboards.boards.queries import CELLS, WINDOW, one, quantiles, rate
-from deployments.observability.dashboards.grafana import Board, Panel
+from k8s.monitoring.generate.boards.queries import CELLS, WINDOW, one, quantiles, rate
+from k8s.monitoring.generate.grafana import Board, Panel
 
 SPECULATION = Board(
     name="speculation",

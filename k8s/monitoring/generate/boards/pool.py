@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from deployments.observability.dashboards.boards.queries import CELLS, WINDOW, one, quantiles, rate
-from deployments.observability.dashboards.grafana import Board, Panel
-from deployments.observability.dashboards.promql import mean, quantile
+from k8s.monitoring.generate.boards.queries import CELLS, WINDOW, one, quantiles, rate
+from k8s.monitoring.generate.grafana import Board, Panel
+from k8s.monitoring.generate.promql import mean, quantile
 
 POOL = Board(
     name="pool",

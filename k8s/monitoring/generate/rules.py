@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from deployments.observability.dashboards.alerts import ALERTS, alert_rule
-from deployments.observability.dashboards.promql import promql, quantile
+from k8s.monitoring.generate.alerts import ALERTS, alert_rule
+from k8s.monitoring.generate.promql import promql, quantile
 
 BY = "model_name, application, cell"
 """Labels by which recorded figures are grouped: one cell of one application."""

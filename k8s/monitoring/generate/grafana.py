@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.observability.dashboards.promql import promql
 from deployments.observability.metrics.registry import on_ray
+from k8s.monitoring.generate.promql import promql
 
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3

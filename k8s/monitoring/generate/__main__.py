@@ -1,6 +1,6 @@
 """Write dashboards, alert rules and docs/metrics.md.
 
-python -m deployments.observability.dashboards [ADDRESS OF THE RUNBOOK]
+python -m k8s.monitoring.generate [ADDRESS OF THE RUNBOOK]
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from deployments.observability.dashboards.boards.pool import POOL
-from deployments.observability.dashboards.boards.replicas import REPLICAS
-from deployments.observability.dashboards.boards.service import SERVICE
-from deployments.observability.dashboards.boards.speculation import SPECULATION
-from deployments.observability.dashboards.grafana import board_json
-from deployments.observability.dashboards.listing import listing
-from deployments.observability.dashboards.rules import prometheus_rule, rules_file
+from k8s.monitoring.generate.boards.pool import POOL
+from k8s.monitoring.generate.boards.replicas import REPLICAS
+from k8s.monitoring.generate.boards.service import SERVICE
+from k8s.monitoring.generate.boards.speculation import SPECULATION
+from k8s.monitoring.generate.grafana import board_json
+from k8s.monitoring.generate.listing import listing
+from k8s.monitoring.generate.rules import prometheus_rule, rules_file
 
 RUNBOOK = "docs/runbook.md"
 """Address of the runbook to which alerts link: in this repository, or where it is published."""

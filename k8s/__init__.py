@@ -1,0 +1,1 @@
+"""Manifests of the service, and the code that writes some of them."""

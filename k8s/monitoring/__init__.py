@@ -1,0 +1,1 @@
+"""Dashboards and rules for Grafana and Prometheus. `make dashboards` writes them."""
