@@ -10,7 +10,7 @@ from deployments.names import Part
 from deployments.observability.metrics.histogram import BOUNDS_S
 from deployments.observability.metrics.request_times import IngressTimes
 from deployments.observability.metrics.round_stages import StageHistograms
-from deployments.wire.counter_names import EXPIRED, GRANTED, K_CAUSE
+from deployments.wire.counter_names import EXPIRED, FINISHED, GRANTED, K_CAUSE
 from deployments.wire.lease_codec import replica_metrics
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.scheduler import ReplicaCounters, SchedulerCounters
@@ -92,7 +92,7 @@ def _audit(auditor: Auditor) -> pb.AuditStatus:
 
 
 def _totals(counters: SchedulerCounters) -> dict[str, int]:
-    finished = {f"num_finished_{reason}": n for reason, n in counters.num_finished.items()}
+    finished = {f"{FINISHED}{reason}": n for reason, n in counters.num_finished.items()}
     leases = {f"{GRANTED}{role}": n for role, n in counters.leases.granted.items()}
     leases |= {f"{EXPIRED}{role}": n for role, n in counters.leases.expired.items()}
     causes = {f"{K_CAUSE}{one.label}": n for one, n in counters.num_rounds_by_k_cause.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+FINISHED, REJECTED, FAILED = "num_finished_", "num_rejected_", "num_failed_"
 AUDITED, DIVERGED = "num_audited_", "num_diverged_"
 CLIENT_PROMPT, CLIENT_CACHED = "num_client_prompt_tokens_", "num_client_cached_tokens_"
 GRANTED, EXPIRED = "num_leases_granted_", "num_leases_expired_"

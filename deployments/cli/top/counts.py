@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from deployments.observability.metrics.families.requests import FAILED, FINISHED, REJECTED
 from deployments.observability.metrics.rates import Growth, between, of_cells, so_far
+from deployments.wire.counter_names import FAILED, FINISHED, REJECTED
 from specdec.v1 import generation_pb2 as pb
 
 

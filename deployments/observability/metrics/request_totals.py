@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections import Counter
 
 from deployments.errors import Failure, FailureKind
-from deployments.observability.metrics.families.requests import FAILED, REJECTED
 from deployments.observability.request_observer import (
     EndReason,
     LiveRequest,
     RequestEnd,
     RequestObserver,
 )
+from deployments.wire.counter_names import FAILED, REJECTED
 
 
 class RequestTotals(RequestObserver):

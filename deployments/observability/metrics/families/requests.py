@@ -17,13 +17,10 @@ from deployments.observability.metrics.families.reading import (
     value,
 )
 from deployments.observability.metrics.metric import Kind, Metric, Point
+from deployments.wire.counter_names import FAILED, FINISHED, REJECTED
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.request import FinishReason
 
-FINISHED = "num_finished_"
-REJECTED = "num_rejected_"
-FAILED = "num_failed_"
-"""Prefixes of counter names in PoolStatus."""
 REJECTIONS = (FailureKind.QUEUE_FULL, FailureKind.CLIENT_LIMIT, FailureKind.INVALID_REQUEST)
 FAILURES = (
     FailureKind.ROW_FAILED,
