@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import SeedOssConfig, SeedOssForCausalLM
 
 from specdec_core.config import ModelImpl
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.loader import LoadConfig, load_model
 from specdec_core.model import score
+from specdec_core.models import llama
 from specdec_core.models.llama import LlamaModel, fuse
+from specdec_core.models.registry import LLAMA_MODEL_TYPES
 from specdec_core.worker.model_runner import ModelRunner
 from tests.models.folders import save_model
-from tests.tiny_models import FUSED, VOCAB, architecture_of, tiny_decoder, tiny_model
+from tests.tiny_models import ARCHITECTURES, FUSED, VOCAB, architecture_of, tiny_decoder, tiny_model
 
 WIDE = {"hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64}
 
@@ -73,6 +76,23 @@ def test_weights_are_in_memory_once() -> None:
     fused = fuse(plain)
     assert sum(parameter.numel() for parameter in fused.parameters()) == count
     assert len(plain.model.layers) == 0
+
+
+def test_another_model_type_with_llamas_layers_is_one_entry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seed_oss = (SeedOssConfig, SeedOssForCausalLM, {"attention_out_bias": True})
+    monkeypatch.setitem(ARCHITECTURES, "seed_oss", seed_oss)
+    plain = tiny_model("seed_oss")
+    ids = [3, 4, 5, 6]
+    with torch.inference_mode():
+        expected = plain(input_ids=torch.tensor([ids])).logits[0]
+    monkeypatch.setattr(llama, "LLAMA_MODEL_TYPES", (*LLAMA_MODEL_TYPES, "seed_oss"))
+    fused = fuse(plain)
+    assert isinstance(fused, LlamaModel)
+    model = ModelRunner(fused, vocab_size=VOCAB, kv_cache_tokens=64)
+    logits = score(model, [(model.allocate(), ids, len(ids))])
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_an_architecture_that_it_does_not_know_stays_with_transformers() -> None:
