@@ -94,21 +94,17 @@ def choices_of(ones: Sequence[Generation], n: int) -> list[Generation]:
 
     Names and seeds derive from those of the first request.
     """
-    first = ones[0].request
-    return [
-        _choice(one, first.request_id, place * n + j, j, derive_seed(first.params.seed, j))
-        for place, one in enumerate(ones)
-        for j in range(n)
-    ]
-
-
-def _choice(one: Generation, first_id: str, place: int, choice: int, seed: int) -> Generation:
-    request = replace(
-        one.request,
-        request_id=f"{first_id}-{place}" if place else first_id,
-        params=replace(one.request.params, seed=seed),
-    )
-    return replace(one, request=request, choice=choice)
+    first, choices = ones[0].request, []
+    for one in ones:
+        for j in range(n):
+            place, params = len(choices), one.request.params
+            request = replace(
+                one.request,
+                request_id=f"{first.request_id}-{place}" if place else first.request_id,
+                params=replace(params, seed=derive_seed(first.params.seed, j)),
+            )
+            choices.append(replace(one, request=request, choice=j))
+    return choices
 
 
 def resolve_sampling(

@@ -99,9 +99,12 @@ class Output:
         if self._view.hides_output:
             return _without_tokens(event)
         shown, offsets = "", []
+        # The text of an ID that ends the output is not shown.
+        is_ended = event.finish_reason is FinishReason.STOP and not self._view.includes_stop
+        num_shown = len(event.token_ids) - is_ended
         for count, token_id in enumerate(event.token_ids, start=1):
             offsets.append(self._num_chars)
-            if self._view.includes_stop or not _is_stop_id(event, count):
+            if count <= num_shown:
                 is_early = event.index + count <= self._params.min_tokens
                 shown += self._add(self._detokenizer.add(token_id), is_early=is_early)
                 if token_id in self._hidden:
@@ -151,8 +154,3 @@ def _without_tokens(event: TokenEvent) -> OutputChunk:
         finish_reason=FinishReason.LENGTH if is_whole else event.finish_reason,
         stats=event.stats,
     )
-
-
-def _is_stop_id(event: TokenEvent, count: int) -> bool:
-    """Return whether this token is the ID that ended the output. Its text is not shown."""
-    return event.finish_reason is FinishReason.STOP and count == len(event.token_ids)

@@ -169,7 +169,10 @@ class SchedulerClient:
                 del self._events[request.request_id]
                 if self._open.end(request.request_id):
                     self._send_abort(request.request_id)
-            self._send_times()
+            if self._outgoing is not None:
+                # Once per request. The coordinator adds up the times of all ingresses, so that each
+                # of them reports the same totals.
+                self._send(pb.GenerateUp(times=self.times.take()))
 
     def open_requests(self) -> list[Request]:
         """Return the open requests in the form in which another coordinator can continue them."""
@@ -249,15 +252,6 @@ class SchedulerClient:
 
     def _send_abort(self, request_id: str) -> None:
         self._send(pb.GenerateUp(abort=public_pb.AbortRequest(request_id=request_id)))
-
-    def _send_times(self) -> None:
-        """Send the times of this ingress, once per request.
-
-        The coordinator adds up the times of all ingresses, so that each of them reports the same
-        totals.
-        """
-        if self._outgoing is not None:
-            self._send(pb.GenerateUp(times=self.times.take()))
 
     def _tell_pace(self, hold_s: float) -> None:
         if hold_s != self._told_hold_s:

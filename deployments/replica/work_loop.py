@@ -262,7 +262,8 @@ class WorkLoop:
             case "lease":
                 received_s = self._clock()
                 lease = lease_from_pb(message.lease, info.replica_id)
-                self._begin(lease, message.lease.traces, received_s)
+                asked = lease, message.lease.traces, received_s
+                self._order(partial(self._execute, *asked, self._lives.now, self._outgoing))
             case "free":
                 sequence_ids = tuple(message.free.sequence_ids)
                 self._order(partial(self._run, partial(self._runner.free, sequence_ids)))
@@ -274,11 +275,6 @@ class WorkLoop:
             case "drained":
                 self._order(partial(self._tell, self._drained.set))
                 await self._drained.wait()
-
-    def _begin(self, lease: GroupLease, traces: Sequence[pb.RowTrace], received_s: float) -> None:
-        self._order(
-            partial(self._execute, lease, traces, received_s, self._lives.now, self._outgoing)
-        )
 
     def _order(self, work: Callable[[], object]) -> None:
         """Put work into the thread's queue, after all earlier work.

@@ -150,7 +150,10 @@ class PagedKV:
 
         Raises OutOfBlocksError and then changes nothing.
         """
-        needed = {slot: self._missing_blocks(slot, count) for slot, count in counts.items()}
+        needed: dict[int, int] = {}
+        for slot, count in counts.items():
+            state = self._slots[slot]
+            needed[slot] = self.spec.blocks_for(state.length + count) - len(state.blocks)
         self._allocator.require(sum(needed.values()))
         taken: list[int] = []
         for slot, count in counts.items():
@@ -246,10 +249,6 @@ class PagedKV:
         self._pool_L2NBHD[:, :, own, :num_places].copy_(kept)
         self._allocator.free((block,))
         state.blocks[index] = own
-
-    def _missing_blocks(self, slot: int, count: int) -> int:
-        state = self._slots[slot]
-        return self.spec.blocks_for(state.length + count) - len(state.blocks)
 
     def _clear(self, blocks: Sequence[int]) -> None:
         """Zero blocks that change hands. A NaN left by memory or a request must not spread.

@@ -55,7 +55,10 @@ class ChoiceKernels:
 
     def choose(self, z_NV: Tensor, rows: Sequence[SampleRow]) -> list[int]:
         """Return the choice of every row of processed logits, NO_CHOICE or UNDECIDED."""
-        z_NV = _as_rows(z_NV)
+        if z_NV.dtype not in (torch.float32, torch.bfloat16):
+            z_NV = z_NV.float()
+        if z_NV.stride(1) != 1:
+            z_NV = z_NV.contiguous()
         address, step = z_NV.data_ptr(), z_NV.stride(0) * z_NV.element_size()
         is_bf16 = z_NV.dtype == torch.bfloat16
         records = [_record(row, address + i * step, is_bf16) for i, row in enumerate(rows)]
@@ -123,13 +126,6 @@ def build_choice_kernels(flags: Sequence[str] = FLAGS) -> ChoiceKernels:
     """Build the kernels, unless this machine has a build. Raises OSError or SubprocessError."""
     library, _ = build_library(_SOURCE, flags)
     return ChoiceKernels(library)
-
-
-def _as_rows(z_NV: Tensor) -> Tensor:
-    """Return the logits in a type that the kernels read, each row dense."""
-    if z_NV.dtype not in (torch.float32, torch.bfloat16):
-        z_NV = z_NV.float()
-    return z_NV if z_NV.stride(1) == 1 else z_NV.contiguous()
 
 
 def _record(row: SampleRow, address: int, is_bf16: bool) -> bytes:

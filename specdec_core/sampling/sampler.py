@@ -58,18 +58,14 @@ def choose(logits: Tensor, rows: Sequence[SampleRow], vocab_size: int) -> list[i
     """
     assert logits.shape[0] == len(rows)
     z_NV = process(logits[:, :vocab_size], rows)
-    chosen = _choose_natively(z_NV, rows)
+    kernels = choice_kernels_for(z_NV)
+    chosen = [UNDECIDED] * len(rows) if kernels is None else kernels.choose(z_NV, rows)
     left = [i for i, token in enumerate(chosen) if token == UNDECIDED]
     if left:
         tokens = _choose_in_attempts(_take(z_NV, left), [rows[i] for i in left])
         for i, token in zip(left, tokens, strict=True):
             chosen[i] = token
     return chosen
-
-
-def _choose_natively(z_NV: Tensor, rows: Sequence[SampleRow]) -> list[int]:
-    kernels = choice_kernels_for(z_NV)
-    return [UNDECIDED] * len(rows) if kernels is None else kernels.choose(z_NV, rows)
 
 
 def _choose_in_attempts(z_NV: Tensor, rows: Sequence[SampleRow]) -> list[int]:

@@ -103,7 +103,12 @@ class AdmissionQueue:
                 self.waiting.discard(sequence)
                 refusals.append(refusal)
             elif target is not None:
-                self._admit_to(target, sequence, now)
+                self.waiting.admit(sequence)
+                target.add(sequence, len(sequence.ids))
+                sequence.ready_since = now
+                if sequence.admitted_at is None:
+                    sequence.admitted_at = now
+                self._look_for_draft(sequence)
             elif not self._make_way(sequence):
                 break
         return refusals
@@ -187,14 +192,6 @@ class AdmissionQueue:
                     self.preempt(other)
                     return True
         return False
-
-    def _admit_to(self, target: ReplicaState, sequence: Sequence, now: float) -> None:
-        self.waiting.admit(sequence)
-        target.add(sequence, len(sequence.ids))
-        sequence.ready_since = now
-        if sequence.admitted_at is None:
-            sequence.admitted_at = now
-        self._look_for_draft(sequence)
 
     def _remove(self, replica: ReplicaState, sequence: Sequence) -> None:
         replica.remove(sequence)

@@ -136,9 +136,12 @@ class BatchBuilder:
         self._update_ready_queues()
         if not (ready.num_ready or ready.awaiting_draft):
             return False
-        load = self._load(replica)
+        num_prefill_tokens = sum([open_.num_catching_up for open_ in replica.leases.values()])
+        load = ReplicaLoad(
+            replica.device, bool(replica.leases), num_prefill_tokens, self._max_split_rows
+        )
         if ready.awaiting_draft:
-            num_prefill = len(ready.prefill_rows(load.num_prefill_tokens))
+            num_prefill = len(ready.prefill_rows(num_prefill_tokens))
             if self._draft_fallback.fill(replica, len(ready.decoding) + num_prefill):
                 self._update_ready_queues()
         if not ready.num_ready:
@@ -151,13 +154,6 @@ class BatchBuilder:
         if rows:
             self._send(replica, rows, now)
         return bool(rows)
-
-    def _load(self, replica: ReplicaState) -> ReplicaLoad:
-        leases = replica.leases.values()
-        num_prefill_tokens = sum([open_.num_catching_up for open_ in leases])
-        return ReplicaLoad(
-            replica.device, bool(replica.leases), num_prefill_tokens, self._max_split_rows
-        )
 
     def _with_room(
         self, replica: ReplicaState, chosen: list[ScheduledRow], load: ReplicaLoad
@@ -192,7 +188,8 @@ class BatchBuilder:
     def _update_ready_queues(self) -> None:
         """Plan every changed sequence again, on each replica where it has a slot."""
         while self._replicas.changed:  # planning may change more sequences
-            changed = self._replicas.take_changed()
+            changed = list(self._replicas.changed.values())
+            self._replicas.changed.clear()
             self._proposer.begin_rounds(changed, self._records, self._targets_per_draft)
             for sequence in changed:
                 if sequence.target is not None:
@@ -297,20 +294,22 @@ class BatchBuilder:
         num_catching_up = replica.ready_queue.num_prefill_tokens(rows)
         is_resuming = any([row.is_resuming for row in rows])
         self._mark_dispatched(replica, rows)
+        # One pass of each replica on the device may run before the lease's own, or share its time.
+        ttl_s = self._config.lease_ttl_s * len(replica.device.leases)
         lease = GroupLease(
             lease_id=self._next_lease_id,
             epoch=self._epoch,
             replica_id=replica.replica_id,
             role=replica.role,
             rows=tuple([row.lease_row for row in rows]),
-            ttl_s=self._config.lease_ttl_s * replica.device.num_replicas,
+            ttl_s=ttl_s,
             min_confidence=self._config.speculation.min_confidence,
         )
         self._next_lease_id += 1
         is_split = self._max_split_rows is not None
         self._stats.num_split_groups += is_split and replica.role is TARGET
         replica.leases[lease.lease_id] = OpenLease(
-            lease, now + lease.ttl_s, self._since, is_split, num_catching_up, is_resuming
+            lease, now + ttl_s, self._since, is_split, num_catching_up, is_resuming
         )
         self._stats.record_lease(lease, _waits(rows, now))
         self._outbox.lease(lease)

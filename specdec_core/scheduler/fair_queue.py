@@ -46,11 +46,19 @@ class ClientQueue:
         return not self.waiting and not self.num_running
 
 
-class FairQueue:
-    """The clients' accounts, and their waiting sequences in the order that the accounts give."""
+class WaitingQueue:
+    """Waiting sequences, those of clients in the order that the clients' accounts give.
+
+    Background sequences come last. A sorted list of ten thousand pointers costs less to change than
+    a heap with holes.
+    """
 
     def __init__(self) -> None:
+        self.num_admitted = 0
+        """Number of clients' requests that were admitted for the first time."""
         self.num_waiting_clients = 0
+        self._sequences: list[Sequence] = []
+        """Waiting sequences in order of rank."""
         self._accounts: dict[str, ClientQueue] = {}
         """Accounts of clients with live requests, and of those that had more than waiting ones."""
         self._num_busy = 0
@@ -63,8 +71,21 @@ class FairQueue:
         """Served tokens of the last client that was next. A client that begins to wait starts
         with at least this number."""
 
+    def __len__(self) -> int:
+        return len(self._sequences)
+
     @property
-    def first(self) -> Sequence | None:
+    def num_clients(self) -> int:
+        """Number of sequences that a client waits for. They precede every background sequence."""
+        return bisect_left(self._sequences, (BACKGROUND_RANK, -1), key=rank_of)
+
+    @property
+    def num_client_tokens(self) -> int:
+        """Number of positions that the clients' sequences need to be admitted."""
+        return sum(len(sequence.ids) for sequence in self._sequences[: self.num_clients])
+
+    @property
+    def first(self) -> Sequence:
         while self._keys:
             key = self._keys[0]
             account = self._accounts.get(key[2])
@@ -74,13 +95,21 @@ class FairQueue:
                 return account.waiting[0]
             else:  # the account has grown since, so others may have less now
                 self._renew_key(account)
-        return None
+        return self._sequences[0]
 
-    def num_waiting(self, client: str) -> int:
+    def has_more_than_its_share(self, client: str, max_waiting: int) -> bool:
+        """Return whether more of the client's requests wait than its equal share of `max_waiting`.
+
+        All clients that wait share that number.
+        """
         account = self._accounts.get(client)
-        return 0 if account is None else len(account.waiting)
+        num_waiting = 0 if account is None else len(account.waiting)
+        return num_waiting > _share(max_waiting, self.num_waiting_clients)
 
     def push(self, sequence: Sequence) -> None:
+        insort(self._sequences, sequence, key=rank_of)
+        if sequence.is_background:
+            return
         client = sequence.request.client
         account = self._accounts.get(client)
         if account is None:
@@ -95,7 +124,13 @@ class FairQueue:
             self._renew_key(account)
 
     def discard(self, sequence: Sequence) -> None:
-        """Remove a waiting sequence from the queue."""
+        """Remove a sequence if it is there."""
+        index = bisect_left(self._sequences, sequence.rank, key=rank_of)
+        if self._sequences[index : index + 1] != [sequence]:
+            return
+        del self._sequences[index]
+        if sequence.is_background:
+            return
         account = self._accounts[sequence.request.client]
         index = bisect_left(account.waiting, sequence.rank, key=rank_of)
         del account.waiting[index]
@@ -104,22 +139,29 @@ class FairQueue:
             self._renew_key(account)
         self._close_idle(sequence.request.client, account)
 
-    def begin(self, sequence: Sequence) -> None:
-        """Charge a client for its first request, which is being admitted for the first time.
+    def admit(self, sequence: Sequence) -> None:
+        """Remove the first sequence, which is being admitted. Its client is charged the first time.
 
-        Called while the request still waits.
+        From now on it has the best rank of those that it overtook. Otherwise they would preempt it
+        when they are admitted.
         """
-        account = self._accounts[sequence.request.client]
-        if not _goes_on(sequence):
-            self._level = max(self._level, account.num_served)
-        account.num_running += 1
-        account.num_served += len(sequence.ids)
+        best_rank, _ = self._sequences[0].rank
+        if not sequence.is_background and sequence.admitted_at is None:
+            account = self._accounts[sequence.request.client]
+            if not _goes_on(sequence):
+                self._level = max(self._level, account.num_served)
+            account.num_running += 1
+            account.num_served += len(sequence.ids)
+            self.num_admitted += 1
+        self.discard(sequence)
+        sequence.rank = best_rank, sequence.sequence_id
 
     def end(self, sequence: Sequence) -> None:
-        """Note the end of a sequence that was admitted and does not wait."""
-        account = self._accounts[sequence.request.client]
-        account.num_running -= 1
-        self._close_idle(sequence.request.client, account)
+        """Note a sequence that has ended and waits no longer."""
+        if not sequence.is_background and sequence.admitted_at is not None:
+            account = self._accounts[sequence.request.client]
+            account.num_running -= 1
+            self._close_idle(sequence.request.client, account)
 
     def _renew_key(self, account: ClientQueue) -> None:
         """Renew the account's key after its first request or its served tokens have changed."""
@@ -173,77 +215,6 @@ def most_waiting(first_share: int, num_clients: int) -> int:
     The first client may have `first_share` of them, the second half as many more, and so on.
     """
     return sum(_share(first_share, number) for number in range(1, num_clients + 1))
-
-
-class WaitingQueue:
-    """Sorted list of sequences. Moving ten thousand pointers costs less than a heap with holes."""
-
-    def __init__(self) -> None:
-        self.num_admitted = 0
-        """Number of clients' requests that were admitted for the first time."""
-        self._sequences: list[Sequence] = []
-        """Waiting sequences in order of rank."""
-        self._shares = FairQueue()
-
-    def __len__(self) -> int:
-        return len(self._sequences)
-
-    @property
-    def num_clients(self) -> int:
-        """Number of sequences that a client waits for. They precede every background sequence."""
-        return bisect_left(self._sequences, (BACKGROUND_RANK, -1), key=rank_of)
-
-    @property
-    def num_client_tokens(self) -> int:
-        """Number of positions that the clients' sequences need to be admitted."""
-        return sum(len(sequence.ids) for sequence in self._sequences[: self.num_clients])
-
-    @property
-    def has_clients(self) -> bool:
-        return self._shares.num_waiting_clients > 0
-
-    @property
-    def first(self) -> Sequence:
-        return self._shares.first or self._sequences[0]
-
-    def has_more_than_its_share(self, client: str, max_waiting: int) -> bool:
-        """Return whether more of the client's requests wait than its equal share of `max_waiting`.
-
-        All clients that wait share that number.
-        """
-        share = _share(max_waiting, self._shares.num_waiting_clients)
-        return self._shares.num_waiting(client) > share
-
-    def push(self, sequence: Sequence) -> None:
-        insort(self._sequences, sequence, key=rank_of)
-        if not sequence.is_background:
-            self._shares.push(sequence)
-
-    def discard(self, sequence: Sequence) -> None:
-        """Remove a sequence if it is there."""
-        index = bisect_left(self._sequences, sequence.rank, key=rank_of)
-        if self._sequences[index : index + 1] == [sequence]:
-            del self._sequences[index]
-            if not sequence.is_background:
-                self._shares.discard(sequence)
-
-    def admit(self, sequence: Sequence) -> None:
-        """Remove the first sequence, which is being admitted.
-
-        From now on it has the best rank of those that it overtook. Otherwise they would preempt it
-        when they are admitted.
-        """
-        best_rank, _ = self._sequences[0].rank
-        if not sequence.is_background and sequence.admitted_at is None:
-            self._shares.begin(sequence)
-            self.num_admitted += 1
-        self.discard(sequence)
-        sequence.rank = best_rank, sequence.sequence_id
-
-    def end(self, sequence: Sequence) -> None:
-        """Note a sequence that has ended and waits no longer."""
-        if not sequence.is_background and sequence.admitted_at is not None:
-            self._shares.end(sequence)
 
 
 def _share(total: int, num_clients: int) -> int:

@@ -73,7 +73,8 @@ class Proposer:
     def may_draft(self, sequence: Sequence) -> bool:
         """Return whether a slot on a draft replica is of use to the sequence."""
         drafting = sequence.drafting or self._drafting(sequence)
-        return drafting.asks_model and sequence.is_draftable and drafting.max_tokens > 0
+        asks_model = drafting.stand_in is not None
+        return asks_model and sequence.is_draftable and drafting.max_tokens > 0
 
     def begin_rounds(
         self,

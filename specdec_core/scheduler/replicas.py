@@ -60,12 +60,6 @@ class Device:
         return len(self.leases) > 1
 
     @property
-    def num_replicas(self) -> int:
-        """Number of replicas on the device. Up to this many passes may run before a lease's own
-        pass, or share the device's time with it."""
-        return len(self.leases)
-
-    @property
     def num_open(self) -> int:
         return sum(map(len, self.leases.values()))
 
@@ -300,12 +294,6 @@ class ReplicaSet:
         replica = self.records.pop(replica_id)
         del replica.device.leases[replica_id]
         self.of_role(replica.role).remove(replica)
-
-    def take_changed(self) -> list[Sequence]:
-        """Return every sequence that was touched since the last call."""
-        changed = list(self.changed.values())
-        self.changed.clear()
-        return changed
 
     def of_role(self, role: Role) -> list[ReplicaState]:
         return self.drafts if role is Role.DRAFT else self.targets

@@ -283,7 +283,7 @@ class Scheduler:
         for sequence, reason, kind in self._placement.admit(now):
             self._registry.finish(sequence, FinishReason.ERROR, error=reason, error_kind=kind)
         num_admitted += waiting.num_admitted
-        self._retry_hint.note(num_admitted, waiting.has_clients, now)
+        self._retry_hint.note(num_admitted, waiting.num_waiting_clients > 0, now)
 
     def _expire(self, now: float) -> None:
         """Fence replicas with an expired lease.

@@ -109,11 +109,6 @@ class Drafting(NamedTuple):
     reason: DraftLengthReason
     """Reason for a K of 0 that the policy is not asked about."""
 
-    @property
-    def asks_model(self) -> bool:
-        """Whether a draft replica proposes."""
-        return self.stand_in is not None
-
 
 @dataclass(eq=False, slots=True)
 class Sequence:
@@ -169,7 +164,8 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.pinned_fingerprint = self.request.pinned_fingerprint
-        self.rank = _rank(self.request, self.arrived_at), self.sequence_id
+        rank = self.arrived_at + self.request.priority * PRIORITY_STEP_S
+        self.rank = BACKGROUND_RANK if self.request.is_background else rank, self.sequence_id
         self.request_id = self.request.request_id
         self.num_prompt = len(self.request.prompt_token_ids)
         self.max_len = self.request.max_len
@@ -322,12 +318,6 @@ def _shared(stop_ids: frozenset[int]) -> frozenset[int]:
 @lru_cache(maxsize=1024)
 def _kept(stop_ids: frozenset[int]) -> frozenset[int]:
     return stop_ids
-
-
-def _rank(request: Request, arrived_at: float) -> float:
-    if request.is_background:
-        return BACKGROUND_RANK
-    return arrived_at + request.priority * PRIORITY_STEP_S
 
 
 def _chooses(reservation: KVReservation | None) -> bool:

@@ -283,7 +283,8 @@ class GoodputPolicy:
             return Decision(len(chances), _PROBE)
         size = len(rows)
         num_bare = sum(not row.offer.tokens for row in rows)
-        drafting_s = self._drafting_s(by_model)
+        is_timed = any(by_model) and self._knows_costs
+        drafting_s = self.draft.at(sum(by_model), max(by_model)) if is_timed else 0.0
         group = CandidateBatch(size, Chances(chances), drafting_s, num_bare)
         found = counts(group, self.verify)
         best_one = best(found)
@@ -303,11 +304,6 @@ class GoodputPolicy:
         """
         is_short = max(by_model, default=0) == 1
         return is_short and self._knows_costs and self._plan(self._last_load, 1).steps == 0
-
-    def _drafting_s(self, by_model: Sequence[int]) -> float:
-        if not any(by_model) or not self._knows_costs:
-            return 0.0
-        return self.draft.at(sum(by_model), max(by_model))
 
     def _num_steps(self, history: AcceptanceHistory, plan: DraftPlan) -> int:
         """Return how many of the plan's steps the sequence takes part in."""

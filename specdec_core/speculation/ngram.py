@@ -173,20 +173,15 @@ class NgramIndex:
             if end == _NONE or best_len == self._max or num_seen == _MAX_CHAIN:
                 break
             if ids[end - 1] == ids[-1]:  # otherwise only the hash is equal
-                match_len = self._match_len(end)
+                match_len, longest = 1, min(self._max, end)
+                while match_len < longest and ids[end - match_len - 1] == ids[-match_len - 1]:
+                    match_len += 1
                 num_seen += match_len >= self._min
                 if match_len > best_len:
                     best_len, best = match_len, end
             end = links[end - 1]
         self.num_agreed = best_len
         return best
-
-    def _match_len(self, end: int) -> int:
-        """Return how many IDs before `end` equal the last ones, up to lookup_max."""
-        ids, length, longest = self._ids, 0, min(self._max, end)
-        while length < longest and ids[end - length - 1] == ids[-length - 1]:
-            length += 1
-        return length
 
 
 @cache

@@ -8,7 +8,7 @@ on another replica are one code path: catch up, score, roll back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import compress, islice
 from typing import NamedTuple
@@ -159,20 +159,13 @@ def score_and_verify(target: ScoringModel, rows: Sequence[RoundInput]) -> list[V
     for row in rows:
         samples += _samples(target, row)
     choices = choose(logits, samples, target.vocab_size) if samples else []
-    verdicts = [
-        _verified(target, row, own) for row, own in zip(rows, _split(choices, rows), strict=True)
-    ]
-    if not any(map(_reports, rows)):
-        return verdicts
-    return _with_logprobs(target, rows, samples, verdicts, logits, prompts)
-
-
-def _split(choices: list[int], rows: Sequence[RoundInput]) -> Iterator[list[int]]:
-    """Yield the choices of each row."""
-    end = 0
+    verdicts, end = [], 0
     for row in rows:
         start, end = end, end + row.num_choices
-        yield choices[start:end]
+        verdicts.append(_verified(target, row, choices[start:end]))
+    if any(row.num_scored or row.rules.params.num_logprobs is not None for row in rows):
+        return _with_logprobs(target, rows, samples, verdicts, logits, prompts)
+    return verdicts
 
 
 def _target_input(rows: Sequence[RoundInput], shares: Sequence[PromptShare]) -> ForwardInput:
@@ -187,11 +180,6 @@ def _target_input(rows: Sequence[RoundInput], shares: Sequence[PromptShare]) -> 
         [share.num_rows + share.num_choices for share in shares],
         token_ids,
     )
-
-
-def _reports(row: RoundInput) -> bool:
-    """Return True if the request asks for log-probabilities."""
-    return row.num_scored > 0 or row.rules.params.num_logprobs is not None
 
 
 def _prompt_share(row: RoundInput) -> PromptShare:

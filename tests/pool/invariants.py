@@ -28,7 +28,7 @@ def check_empty(pool: Scheduler) -> None:
     assert counters.num_waiting == counters.num_running == 0
     assert not pool._placement._undrafted
     assert not pool._placement._proposer._ended
-    assert not pool._placement.waiting._shares._accounts
+    assert not pool._placement.waiting._accounts
     for replica in pool._replicas:
         assert not replica.sequences
         assert not replica.leases

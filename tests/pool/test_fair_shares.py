@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.request import Request
-from specdec_core.scheduler.fair_queue import FairQueue, WaitingQueue
+from specdec_core.scheduler.fair_queue import WaitingQueue
 from specdec_core.scheduler.sequence import Sequence
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -259,7 +259,7 @@ def test_clients_that_always_wait_are_served_alike(
     rest: dict[int, int] = {}
     for client in clients * 20:
         line.add(client, prompt_len=random.randint(1, longest))
-    while all(line.queue._shares.num_waiting(client) for client in clients):
+    while all(line.queue._accounts[client].waiting for client in clients):
         served = [line.served[client] for client in clients]
         assert max(served) - min(served) <= num_places * 2 * longest
         if len(line.running) < num_places:
@@ -356,15 +356,15 @@ def test_a_thousand_clients_leave_nothing_behind() -> None:
     line = Line()
     line.add("stays")
     line.admit()
-    shares = line.queue._shares
+    queue = line.queue
     for number in range(1000):
         line.add(str(number))
         line.end(line.admit())
-        assert len(shares._accounts) <= 200
-        assert len(shares._keys) <= 200
+        assert len(queue._accounts) <= 200
+        assert len(queue._keys) <= 200
     line.end(line.running[0])
-    assert not shares._accounts
-    assert not shares._keys
+    assert not queue._accounts
+    assert not queue._keys
 
 
 def test_a_head_that_changes_a_thousand_times_leaves_no_turns() -> None:
@@ -373,11 +373,11 @@ def test_a_head_that_changes_a_thousand_times_leaves_no_turns() -> None:
     line.admit()
     line.add("least")
     line.add("much")
-    shares = line.queue._shares
+    queue = line.queue
     for number in range(1000):
         sequence = line.add("much", priority=-number)
         line.queue.discard(sequence)
-        assert len(shares._keys) <= 200
+        assert len(queue._keys) <= 200
 
 
 def test_a_pool_gives_a_flood_and_a_single_request_their_shares() -> None:
@@ -414,4 +414,4 @@ def test_answers_count_while_they_are_made() -> None:
 
 
 def test_who_has_never_asked_has_nothing_waiting() -> None:
-    assert FairQueue().num_waiting("nobody") == 0
+    assert not WaitingQueue().has_more_than_its_share("nobody", 0)
