@@ -214,7 +214,7 @@ class GenerationService:
         prompt = self.text.check_ids(kept, ask.prompt_field)
         self.limits.check_prompt(len(prompt), ask.prompt_field)
         check_stop(ask.stop)
-        self._check_draft_tokens(ask.num_draft_tokens)
+        self._check_speculation(ask)
         check_request_id(ask.request_id)
         timeouts = [t for t in (ask.timeout_s, self.limits.timeout_s) if t is not None]
         request = Request(
@@ -224,7 +224,7 @@ class GenerationService:
             end_token_ids=self.text.end_token_ids,
             speculation_enabled=ask.speculation_enabled,
             num_draft_tokens=ask.num_draft_tokens,
-            spec_method=self._checked_method(ask.spec_method),
+            spec_method=ask.spec_method,
             priority=ask.priority,
             client=ask.client,
             timeout_s=min(timeouts, default=None),
@@ -353,25 +353,22 @@ class GenerationService:
                         return event.stats
         return None
 
-    def _check_draft_tokens(self, num_draft_tokens: int | None) -> None:
+    def _check_speculation(self, ask: GenerationRequest) -> None:
+        """Check that this server can use the request's K and method."""
         limit = self._speculation.num_draft_tokens
-        if num_draft_tokens is not None:
+        if ask.num_draft_tokens is not None:
             wording = f"in 0..{limit}, the server's spec_tokens"
             name = "speculative.num_speculative_tokens"
-            check_range(name, num_draft_tokens, 0, limit, wording)
-
-    def _checked_method(self, name: str | None) -> str | None:
-        """Return the method called `name`. Raises InvalidRequestError if this server cannot use
-        it."""
-        if name is None:
-            return None
+            check_range(name, ask.num_draft_tokens, 0, limit, wording)
+        if ask.spec_method is None:
+            return
         known = spec_methods(has_draft_model=self._speculation.uses_draft_model)
-        if name not in known:
+        if ask.spec_method not in known:
             raise InvalidRequestError(
-                f"speculative.method must be one of {', '.join(known)} here, got {name[:40]!r}",
+                f"speculative.method must be one of {', '.join(known)} here, "
+                f"got {ask.spec_method[:40]!r}",
                 param="speculative.method",
             )
-        return name
 
     def _check_room(self, prompt_len: int, ask: GenerationRequest) -> None:
         if prompt_len >= self.max_model_len:

@@ -311,7 +311,9 @@ class BatchBuilder:
         replica.leases[lease.lease_id] = OpenLease(
             lease, now + ttl_s, self._since, is_split, num_catching_up, is_resuming
         )
-        self._stats.record_lease(lease, _waits(rows, now))
+        sequences = [row.sequence for row in rows]
+        waits = [0.0 if one.is_background else now - one.ready_since for one in sequences]
+        self._stats.record_lease(lease, waits)
         self._outbox.lease(lease)
 
     def _mark_dispatched(self, replica: ReplicaState, rows: list[ScheduledRow]) -> None:
@@ -344,9 +346,3 @@ def _count(replicas: list[ReplicaState]) -> tuple[int, int, int]:
             num_busy += len(replica.sequences) > 0
             num_sequences += len(replica.sequences)
     return num_usable, num_busy, num_sequences
-
-
-def _waits(rows: list[ScheduledRow], now: float) -> list[float]:
-    """Return the seconds that each client's row was ready, and 0 for background rows."""
-    sequences = [row.sequence for row in rows]
-    return [0.0 if one.is_background else now - one.ready_since for one in sequences]

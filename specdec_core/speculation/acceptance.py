@@ -10,12 +10,19 @@ A drafter may say the kind of each token. Trials are then grouped by source and 
 a sequence's own past and that of all sequences give the estimate. Prompt lookup tells kinds by the
 length of the match. Of the 9,000 most likely of 36,305 copied tokens (120 prompts of Spec-Bench,
 greedy), 8,199 were right. With the own past alone it was 7,521, and with the kind alone 7,311.
+
+Prompt lookup and the choice among its tokens take a fiftieth of a round of 8 sequences, and the
+target waits for them. If the answers of a batch repeat nothing, the lookup of every pass finds
+nothing useful. So a drafter whose offers are not worth a row is skipped, longer each time. Offered
+tokens that were not checked are still compared. This soon detects a batch that begins to repeat
+itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import repeat
+from math import sqrt
 
 from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.k_policy import AcceptanceHistory, AcceptanceRate
@@ -125,3 +132,65 @@ class AcceptanceByKind:
     def _new(self, kind: int) -> AcceptanceEstimator:
         estimator = self._of_kind[kind] = AcceptanceEstimator(f"{self._source}/{kind}")
         return estimator
+
+
+FEW = 4
+"""Number of sequences for which no local drafter rests. Prompt lookup takes next to nothing of
+their rounds."""
+_MISSES = 8
+"""Consecutive groups with offered tokens, of which none was worth a row, before the first rest."""
+_FIRST_REST = 4
+"""Target passes of the first rest, for groups no smaller. One pass with the drafter follows. If
+that was a miss too, the next rest is twice as long."""
+_LONGEST_REST = 32
+
+
+@dataclass(eq=False, slots=True)
+class DrafterBackoff:
+    """Back-off of one drafter for a scheduler's groups. Counts target passes, reads no clock."""
+
+    num_left: int = 0
+    """Passes left of the present rest."""
+    _next_rest: int = _FIRST_REST
+    """Passes of the next rest."""
+    _num_misses: int = 0
+    """Number of last consecutive groups with offered tokens of which none was checked."""
+    _missed_size: int = 0
+    """Number of sequences of the last of these groups."""
+    _num_offers: int = 0
+    """Number of proposals from before the rest whose first token was compared during it."""
+    _surprise: float = 0.0
+    """Number of these first tokens that were right, less the number predicted."""
+
+    def allows(self, size: int) -> bool:
+        """Return whether the drafter is worth its time for a group of `size` sequences."""
+        return not self.num_left or size < self._missed_size
+
+    def note_choice(self, size: int, num_kept: int) -> None:
+        """Note the choice for a group with offered tokens, of which `num_kept` are checked."""
+        if num_kept:
+            self._end()
+        elif size > FEW:
+            self._num_misses += 1
+            self._missed_size = size
+            if self._num_misses >= _MISSES:
+                self.num_left = self._next_rest + 1  # the pass that is chosen counts
+                self._next_rest = min(2 * self._next_rest, _LONGEST_REST)
+                self._num_offers, self._surprise = 0, 0.0
+
+    def note_offer(self, is_right: bool, predicted: float) -> None:
+        """Note whether the first token offered to a sequence was right, and its predicted
+        chance."""
+        self._num_offers += 1
+        self._surprise += is_right - predicted
+
+    def note_pass(self) -> None:
+        """Note the end of a target pass."""
+        self.num_left = max(self.num_left - 1, 0)
+        if self._surprise > 1.0 + sqrt(self._num_offers):
+            self._end()
+
+    def _end(self) -> None:
+        """End the rest, because offered tokens may be worth a row."""
+        self._num_misses, self.num_left = 0, 0
+        self._next_rest, self._surprise = _FIRST_REST, 0.0

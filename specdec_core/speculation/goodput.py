@@ -15,10 +15,14 @@ from operator import attrgetter
 
 from specdec_core.config import MAX_DRAFT_TOKENS
 from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, Role, is_round
-from specdec_core.speculation.acceptance import AcceptanceByKind, AcceptanceEstimator
+from specdec_core.speculation.acceptance import (
+    FEW,
+    AcceptanceByKind,
+    AcceptanceEstimator,
+    DrafterBackoff,
+)
 from specdec_core.speculation.draft_load import DraftLoad, DraftPlan
 from specdec_core.speculation.drafter import Offer
-from specdec_core.speculation.drafter_backoff import FEW, DrafterBackoff
 from specdec_core.speculation.k_policy import (
     DRAFT_REPLICA,
     AcceptanceHistory,

@@ -44,13 +44,13 @@ from deployments.api.http.unknown_fields import UnknownFields
 from deployments.api.http.unknown_routes import unknown_route
 from deployments.config.service import SpecMetrics, UnknownFieldsMode
 from deployments.error_status import error_body
-from deployments.ingress.admission import Admission, Begun, begin
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.generation_request import Generation, GenerationRequest
 from deployments.ingress.output import OutputChunk, joined
 from deployments.ingress.request_limits import last_ids
 from deployments.ingress.request_log import current_record
+from deployments.ingress.streams import Admission, Begun, begin
 from deployments.names import MetricsCompat
 from deployments.observability.metrics.export_prometheus import CONTENT_TYPE, metrics_page
 from deployments.observability.metrics.visibility import visible

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from deployments.ingress.admission import Admission, begin
 from deployments.ingress.scheduler_client import SchedulerClient
+from deployments.ingress.streams import Admission, begin
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import SchedulerConfig
 from specdec_core.errors import QueueFullError
