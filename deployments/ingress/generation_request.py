@@ -94,7 +94,8 @@ def choices_of(ones: Sequence[Generation], n: int) -> list[Generation]:
 
     Names and seeds derive from those of the first request.
     """
-    first, choices = ones[0].request, []
+    first = ones[0].request
+    choices: list[Generation] = []
     for one in ones:
         for j in range(n):
             place, params = len(choices), one.request.params
