@@ -1,4 +1,4 @@
-"""docs/audit.md from the audit's results: python -m benchmarks.audit_table"""
+"""docs/audit.md from the audit's results: `python -m benchmarks.audit_table`."""
 
 from __future__ import annotations
 

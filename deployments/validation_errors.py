@@ -14,7 +14,7 @@ def describe_errors(error: ValidationError) -> str:
 
 
 def path_of(mistake: ErrorDetails) -> str:
-    """The field's name with its path; the branches of a union are no part of it."""
+    """Return the field's name with its path, without the branches of a union."""
     return ".".join(str(part) for part in mistake["loc"] if part not in _BRANCHES)
 
 

@@ -48,7 +48,10 @@ CYCLE = tuple(
 
 
 def parse_cycle(text: str) -> tuple[Fault, ...]:
-    """ "kill target, stop draft"; empty: all. Raises ValueError naming the known ones."""
+    """Return faults by name, as in "kill target, stop draft"; an empty text gives all.
+
+    Raises ValueError, which names the known faults.
+    """
     known = {str(fault): fault for fault in CYCLE}
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in known]

@@ -156,7 +156,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _variables() -> dict[str, str]:
-    """This checkout's code, installed or not."""
+    """Return variables that select the code of this checkout, installed or not."""
     found = [str(ROOT), str(ROOT / "proto"), os.environ.get("PYTHONPATH", "")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, found))}
 

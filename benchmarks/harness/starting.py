@@ -150,7 +150,7 @@ def _kill(processes: Iterable[psutil.Process]) -> None:
 
 
 def serve_variables(config: ServiceConfig) -> dict[str, str]:
-    """This process's, and those that give `specdec serve` its settings."""
+    """Return this process's variables, and those that give `specdec serve` its settings."""
     settings = {f"SPECDEC_{name}".upper(): str(v) for name, v in config.deployable().items()}
     return os.environ | settings
 

@@ -185,5 +185,5 @@ NAMES = (SPECDEC, ENGINE, *[name for name in SERVERS if name != SPECDEC])
 
 
 def inherited() -> dict[str, str]:
-    """This process's variables but for how many threads it may have: servers choose theirs."""
+    """Return this process's variables without its number of threads; servers choose theirs."""
     return {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}

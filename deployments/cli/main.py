@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def refuse_foreign_flags(arguments: Sequence[str]) -> None:
-    """Flags of other servers that mean something we lack: say what to use instead."""
+    """Refuse flags of other servers that are not supported, and name what to use instead."""
     from deployments.config.foreign_names import UNSUPPORTED
 
     for argument in arguments:

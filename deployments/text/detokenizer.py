@@ -125,7 +125,7 @@ def _flat(decoder: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _space(step: Mapping[str, Any]) -> Iterator[str]:
-    """The letter that a decoder turns into a space, if it does."""
+    """Yield the letter that a decoder turns into a space, if it does."""
     if step["type"] == "Metaspace":
         yield step["replacement"]
     if step["type"] == "Replace" and step["content"] == " " and "String" in step["pattern"]:

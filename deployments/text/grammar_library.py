@@ -61,7 +61,7 @@ class MatcherFactory:
         return self._tokenizer
 
     def make(self, spec: GrammarSpec, *, has_full_limits: bool) -> Any:
-        """A matcher at the start. Raises InvalidRequestError for a grammar that it cannot read."""
+        """Return a matcher at the start. Raises InvalidRequestError for an unreadable grammar."""
         self.limits.check_size(spec)
         limits = library_limits(self.limits, has_full_limits=has_full_limits)
         matcher = library().LLMatcher(
@@ -140,7 +140,7 @@ class _Spelling:
 
 
 def library() -> Any:
-    """The module. Raises InvalidRequestError if it is not installed."""
+    """Return the module. Raises InvalidRequestError if it is not installed."""
     try:
         import llguidance
     except ImportError:

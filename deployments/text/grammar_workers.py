@@ -47,7 +47,7 @@ class GrammarThreads:
 
 
 def _begun(num_threads: int, name: str) -> ThreadPoolExecutor:
-    """An executor whose threads have begun, with large stacks."""
+    """Return an executor whose threads have started, with large stacks."""
     executor = ThreadPoolExecutor(num_threads, thread_name_prefix=name)
     barrier = threading.Barrier(num_threads + 1)
     before = threading.stack_size(_STACK_BYTES)

@@ -68,8 +68,8 @@ class _Cursor:
         return self._asked == output
 
     def weights(self, output: list[int]) -> bytes | None:
-        """A byte for each token ID, 0 for those that may not follow; None if `output` does not
-        conform. Raises _LimitError."""
+        """Return a byte for each token ID, 0 if the token may not follow. Return None if `output`
+        does not conform. Raises _LimitError."""
         if self._asked != output:
             began_s = perf_counter()
             self._weights = self._compute() if self._move_to(output) else None
@@ -137,8 +137,8 @@ class Compiler:
         return CompiledGrammar(self, spec, lexer)
 
     def walked(self, spec: GrammarSpec, walk: _Cursor, output: list[int]) -> _Cursor:
-        """A walk that knows `output`: `walk`, or one of a fresh matcher. One with the full
-        limits comes last and decides. Raises InvalidRequestError."""
+        """Return a walk that has read `output`: `walk`, or one of a fresh matcher. A matcher with
+        the full limits is tried last and decides. Raises InvalidRequestError."""
         tries: list[Callable[[], _Cursor]] = [
             lambda: walk,
             lambda: self._fresh(spec, has_full_limits=False).walk(),
@@ -172,8 +172,11 @@ class Compiler:
             return self._fresh(spec, has_full_limits=True)
 
     def _fresh(self, spec: GrammarSpec, *, has_full_limits: bool) -> _SharedMatcher:
-        """A lexer with the first mask, which every output needs. Raises InvalidRequestError for a
-        grammar that cannot be read or that no output can follow, else _LimitError."""
+        """Return a matcher with the first mask, which every output needs.
+
+        Raises InvalidRequestError for a grammar that cannot be read or that no output can follow,
+        otherwise _LimitError.
+        """
         matcher = self._factory.make(spec, has_full_limits=has_full_limits)
         matcher.compute_logit_bias()
         if matcher.is_error() and has_full_limits:

@@ -77,11 +77,11 @@ class Place:
         return self.document.read(schema, self)
 
     def wrong(self, reason: str) -> InvalidRequestError:
-        """The error for a schema that is wrong here."""
+        """Return the error for a schema that is wrong here."""
         return InvalidRequestError(f"JSON schema: {self.pointer} {reason}")
 
     def unsupported(self, reason: str = "is not supported") -> InvalidRequestError:
-        """The error for a schema that is right but cannot be enforced."""
+        """Return the error for a schema that is right but cannot be enforced."""
         return InvalidRequestError(
             f"JSON schema: {self.pointer} {reason}", code="unsupported_value"
         )

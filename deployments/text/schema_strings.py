@@ -69,7 +69,7 @@ def read_pattern(source: Any, place: Place, *, is_name: bool = False) -> str:
 
 
 def _read_format(name: Any, place: Place) -> dict[str, Any]:
-    """A name that is not in the standard, such as int64, is an annotation."""
+    """Return the keywords that enforce a `format`. Other names, such as int64, are annotations."""
     if place.text(name) in _UNKNOWN_TO_LIBRARY:
         enforced = ", ".join(sorted((*_PATTERNS, *_KNOWN_TO_LIBRARY)))
         raise place.unsupported(f"is {name}, which is not supported. Supported are {enforced}")

@@ -107,7 +107,7 @@ class Backend(Vocabulary, Protocol):
     def get_vocab(self) -> dict[str, int]: ...
 
     def get_added_tokens_decoder(self) -> Mapping[int, Any]:
-        """Added tokens by ID, each with its `content` and whether it is `special`."""
+        """Return the added tokens by ID, each with its `content` and whether it is `special`."""
         ...
 
     def to_str(self) -> str:

@@ -19,7 +19,7 @@ _HEADER_LENGTH_BYTES = 8
 
 
 def local_folder(path_or_id: str, revision: str | None = None) -> Path:
-    """The folder of a model: itself, or the downloaded snapshot of a hub id."""
+    """Return the folder of a model: `path_or_id` itself, or the downloaded snapshot of a hub ID."""
     folder = Path(path_or_id).expanduser()
     if folder.is_dir():
         return folder
@@ -46,7 +46,7 @@ def _looks_like_a_path(path_or_id: str) -> bool:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files, sorted. Raises ModelNotSupportedError when there are none."""
+    """Return the safetensors files, sorted. Raises ModelNotSupportedError if there are none."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ModelNotSupportedError(

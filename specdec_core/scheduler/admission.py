@@ -149,7 +149,7 @@ class AdmissionQueue:
         self._remove(replica, sequence)
 
     def release(self, sequence: Sequence) -> None:
-        """The sequence ends: leave the queue and every replica."""
+        """Remove an ended sequence from the queue and from every replica."""
         self.waiting.discard(sequence)
         self.waiting.end(sequence)
         for reservation in list(sequence.reservations.values()):

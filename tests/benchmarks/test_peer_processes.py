@@ -94,7 +94,7 @@ def test_what_an_engine_prints_goes_to_the_log_and_not_between_the_answers(
 
 
 def test_a_runner_takes_no_core_between_its_turns(runner: RunnerProcess) -> None:
-    """This one has a thread that never waits."""
+    """One runner has a thread that never waits."""
     assert isinstance(runner.ask(load("spins")), Loaded)
     before = runner.cpu_seconds()
     time.sleep(0.5)

@@ -16,7 +16,7 @@ INSTALL_S, RUN_S = 600, 300
 
 
 class EnvironmentMissingError(Exception):
-    """This machine lacks what a client needs."""
+    """The machine lacks what a client needs."""
 
 
 def cache_folder() -> Path:

@@ -168,7 +168,7 @@ def test_bits_of_long_rows_do_not_depend_on_their_chunks(dtype: torch.dtype) -> 
 
 
 def logits_in_chunks(model: ModelRunner, ids: list[int], sizes: list[int]) -> Tensor:
-    """[len(ids), V]"""
+    """Return the logits of the ids, [len(ids), V]."""
     slot, rows = model.allocate(), []
     for size in sizes:
         chunk = ids[model.cached_len(slot) :][:size]

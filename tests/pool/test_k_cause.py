@@ -162,7 +162,7 @@ def test_the_verification_budget_is_why_tokens_are_left_out() -> None:
 
 
 def test_a_target_without_blocks_for_a_proposal_is_why() -> None:
-    """ "a" could draft four tokens: its blocks have room for one, and "b" holds the third."""
+    """Row "a" could draft four tokens: its blocks have room for one, and "b" holds the third."""
     cell = Cell(config(SpecMethod.NGRAM, 8))
     cell.join(info(num_blocks=3, block_size=4))
     cell.add(request("a", (1, 2, 1, 2, 1, 2, 1), max_tokens=5))

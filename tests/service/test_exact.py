@@ -132,7 +132,6 @@ def test_every_answer_names_the_numerics_and_what_they_depend_on(
 
 def _until_exported(pattern: str, limit_s: float = 40) -> None:
     """Metrics reach the node's port some seconds later."""
-
     (node,) = ray.nodes()
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
     deadline = time.monotonic() + limit_s

@@ -36,7 +36,8 @@ async def whole(answer: Answer, pieces: Sequence[OutputChunk], lanes: Lanes) -> 
 
 
 def _large(answer: Answer, pieces: Sequence[OutputChunk]) -> Response:
-    """The json module would keep the interpreter's lock three times as long."""
+    """Return a large answer as one body. The json module would hold the interpreter's lock three
+    times as long."""
     return Response(to_json(answer.whole(pieces)), media_type="application/json")
 
 

@@ -181,9 +181,9 @@ class _Routes:
         )
 
     async def metrics(self, request: Request) -> Response:
-        """The pool's totals, and the figures of the API keys that the caller may see.
+        """Return the totals, and the figures of the API keys that the caller may see.
 
-        503 while the pool is away: zeros would be wrong.
+        The status is 503 if no coordinator answers, because zeros would be wrong.
         """
         try:
             names = self._access.visible_names(request.headers.get("authorization"))

@@ -41,6 +41,6 @@ def _hint(path: str) -> str:
 
 
 def _with_head(allowed: str) -> str:
-    """A path that answers GET answers HEAD."""
+    """Return the allowed methods with HEAD added if GET is one of them."""
     methods = allowed.split(", ")
     return ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
