@@ -103,7 +103,7 @@ MUTANTS = (
     _seeded(
         "ended-but-still-queued",
         "specdec_core/scheduler/admission.py",
-        old='        """The sequence ends: leave the queue and every replica."""\n'
+        old='        """Remove an ended sequence from the queue and from every replica."""\n'
         "        self.waiting.discard(sequence)\n",
         new='        """The sequence ends: leave every replica."""\n',
         breaks="a request that was cancelled in the queue is run all the same",
