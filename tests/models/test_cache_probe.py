@@ -84,14 +84,16 @@ def test_a_pass_over_the_cache_is_taken() -> None:
 def test_layers_that_do_not_write_are_counted(
     written: list[tuple[bool, bool]], num_written: int
 ) -> None:
-    with pytest.raises(ModelNotSupportedError, match=f"Llama: {num_written} of 3 layers write"):
+    with pytest.raises(
+        ModelNotSupportedError, match=f"Llama: only {num_written} of 3 layers write"
+    ):
         Pass(written, range(NUM_LAYERS)).check()
 
 
 @pytest.mark.parametrize("num_blocks", [1, 2, 4])
 @pytest.mark.parametrize("read", [(), (1,), (0, 2)])
 def test_layers_that_do_not_read_are_counted(read: tuple[int, ...], num_blocks: int) -> None:
-    with pytest.raises(ModelNotSupportedError, match=f"Llama: {len(read)} of 3 layers read"):
+    with pytest.raises(ModelNotSupportedError, match=f"Llama: only {len(read)} of 3 layers read"):
         Pass(ALL, read, num_blocks).check()
 
 
@@ -144,12 +146,12 @@ def native_model(kernels: NativeKernels) -> ModelRunner:
 @pytest.mark.parametrize(
     ("run", "problem"),
     [
-        (_writes_nothing, "0 of 2 layers write"),
-        (_uses_another_cache, "0 of 2 layers write"),
-        (_leaves_a_layer_out, "1 of 2 layers write"),
-        (_reads_elsewhere([0, 1]), "0 of 2 layers read"),
-        (_reads_elsewhere([0]), "1 of 2 layers read"),
-        (_reads_elsewhere([1]), "1 of 2 layers read"),
+        (_writes_nothing, "only 0 of 2 layers write"),
+        (_uses_another_cache, "only 0 of 2 layers write"),
+        (_leaves_a_layer_out, "only 1 of 2 layers write"),
+        (_reads_elsewhere([0, 1]), "only 0 of 2 layers read"),
+        (_reads_elsewhere([0]), "only 1 of 2 layers read"),
+        (_reads_elsewhere([1]), "only 1 of 2 layers read"),
     ],
 )
 def test_a_wrong_path_of_the_kernels_is_refused(
