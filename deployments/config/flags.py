@@ -201,3 +201,14 @@ def values_of(record: Any) -> dict[str, Any]:
         elif "reading" in each.metadata:
             values[each.name] = value
     return values
+
+
+def made_of(record: type[R], options: Any, **others: Any) -> R:
+    """Return a record whose fields have the values that `options` has under the same names.
+
+    `others` win over them. None stands for the default of `record`.
+    """
+    names = {each.name for each in fields(record)}  # type: ignore[arg-type]
+    values = {name: value for name, value in values_of(options).items() if name in names}
+    given = {name: value for name, value in values.items() if value is not None}
+    return record(**{**given, **others})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from deployments.config.flags import argument, flag, values_of
+from deployments.config.flags import argument, flag, made_of
 from deployments.demo.models import resolve_model
 from specdec_core.config import (
     DEFAULT_GPU_MEMORY_UTILIZATION,
@@ -97,9 +97,7 @@ class LoadOptions:
         """
         from specdec_core.loading.loader import LoadConfig
 
-        names = {field.name for field in fields(LoadConfig)}
-        values = {name: value for name, value in values_of(self).items() if name in names}
-        return LoadConfig(**{name: value for name, value in values.items() if value is not None})
+        return made_of(LoadConfig, self)
 
     def draft_config(self) -> LoadConfig:
         """Return the draft model's configuration. It is loaded in fast numerics: the target decides

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -23,14 +23,14 @@ tags: [speculative-decoding, draft]
 A draft for speculative decoding: it guesses, the target decides. Made with `specdec train-draft`
 from text that the target wrote itself; of no use for writing text on its own.
 
-{parameters} trained parameters of {all_parameters}; {vocabulary}.
+{num_trained_parameters:,} trained parameters of {num_parameters:,}; {vocabulary}.
 
 | held-out documents: {num_held_out} | |
 |---|---|
-| greedy choices equal to the target's | {greedy:.4f} |
-| tokens per round, greedy, K = {reported_k} | {length:.3f} |
-| mass shared with the target at temperature 1, at least | {overlap:.4f} |
-| accepted by coupled sampling at temperature 1, at least | {coupled:.4f} |
+| greedy choices equal to the target's | {held_out.greedy:.4f} |
+| tokens per round, greedy, K = {reported_k} | {held_out.length:.3f} |
+| mass shared with the target at temperature 1, at least | {held_out.overlap:.4f} |
+| accepted by coupled sampling at temperature 1, at least | {held_out.coupled:.4f} |
 
 Measured on the target's own answers, with float32 weights, before they were rounded to bfloat16.
 
@@ -78,28 +78,13 @@ class CardFacts:
 def model_card(facts: CardFacts) -> str:
     some = f"proposes {facts.num_proposed_ids} of {facts.vocab_size} ids"
     settings = {**facts.settings, "made_on": _machine(facts.device)}
-    return _TEMPLATE.format(
-        target_name=facts.target_name,
-        parameters=f"{facts.num_trained_parameters:,}",
-        all_parameters=f"{facts.num_parameters:,}",
-        vocabulary="proposes any id" if facts.num_proposed_ids is None else some,
-        num_held_out=facts.num_held_out,
-        greedy=facts.held_out.greedy,
-        length=facts.held_out.length,
-        overlap=facts.held_out.overlap,
-        coupled=facts.held_out.coupled,
-        reported_k=REPORTED_K,
-        num_documents=facts.num_documents,
-        num_tokens=facts.num_tokens,
-        num_answer_tokens=facts.num_answer_tokens,
-        num_turn_tokens=facts.num_turn_tokens,
-        num_excluded=facts.num_excluded,
-        num_steps=facts.num_steps,
-        loss=facts.loss,
-        seconds=facts.seconds,
-        command=facts.command,
-        settings=json.dumps(settings, indent=2, default=str),
-    )
+    values = {
+        **{each.name: getattr(facts, each.name) for each in fields(facts)},
+        "vocabulary": "proposes any id" if facts.num_proposed_ids is None else some,
+        "reported_k": REPORTED_K,
+        "settings": json.dumps(settings, indent=2, default=str),
+    }
+    return _TEMPLATE.format_map(values)
 
 
 def _machine(device: str) -> dict[str, str | int]:

@@ -20,6 +20,7 @@ from deployments.config.flags import (
     assembled,
     declarations,
     flag,
+    made_of,
     section,
     setting,
     values_of,
@@ -152,3 +153,20 @@ def test_every_sampling_parameter_with_a_flag_is_a_flag_of_generate() -> None:
 
     names = {declared.name for declared in declarations(GenerateOptions)}
     assert {one.proto_name for one in SAMPLING_FIELDS if one.flag} <= names
+
+
+def test_a_record_is_made_of_the_flags_of_its_names() -> None:
+    @dataclass(frozen=True)
+    class Flags:
+        size: int = flag(3, "A size.")
+        width: int | None = flag(None, "A width.")
+        other: int = flag(1, "For something else.")
+
+    @dataclass(frozen=True)
+    class Made:
+        size: int
+        width: int = 7
+        name: str = ""
+
+    assert made_of(Made, Flags(), name="n") == Made(3, 7, "n")
+    assert made_of(Made, Flags(width=2), size=5) == Made(5, 2)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,16 @@ from safetensors.torch import load_file
 
 from deployments.cli.main import main
 from deployments.cli.train_draft.chat import template_chat
+from deployments.cli.train_draft.options import ShapeOptions, TextOptions, TrainingOptions
+from deployments.config.flags import declarations
 from deployments.demo import drafts as demo_drafts
 from deployments.text.tokenizer import load_text_model
 from specdec_core.errors import InvalidRequestError
 from specdec_core.loading.loader import LoadConfig, load_model
 from specdec_core.training.documents import read_chunk
+from specdec_core.training.draft_network import DraftShape
+from specdec_core.training.synthesis import TextConfig
+from specdec_core.training.trainer import TrainConfig
 from tests.cli.conftest import Outcome, Specdec
 from tests.cli.tiny_folder import make_tiny_folder
 
@@ -295,3 +301,20 @@ def test_the_compact_form_is_written_when_asked_for(
     own = _weights(tmp_path / "compact")
     assert own.keys() < _weights(tmp_path / "draft").keys()
     assert not [name for name in own if "embed" in name]
+
+
+@pytest.mark.parametrize(
+    ("record", "options", "without_a_flag"),
+    [
+        (TextConfig, TextOptions, {"openers", "seed", "user_temperature"}),
+        (DraftShape, ShapeOptions, set()),
+        (TrainConfig, TrainingOptions, set()),
+    ],
+)
+def test_every_setting_of_a_job_has_the_name_and_the_default_of_its_flag(
+    record: type, options: type, without_a_flag: set[str]
+) -> None:
+    settings = {field.name: field.default for field in fields(record)}
+    flags = {declared.name: declared.default for declared in declarations(options)}
+    assert settings.keys() - flags.keys() == without_a_flag
+    assert all(flags[name] == default for name, default in settings.items() if name in flags)

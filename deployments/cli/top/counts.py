@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from deployments.observability.metrics.rates import Growth, between, of_cells, so_far
-from deployments.wire.counter_names import FAILED, FINISHED, REJECTED
 from specdec.v1 import generation_pb2 as pb
 
 
@@ -42,21 +41,10 @@ def lately(poll: Poll, earlier: Poll | None) -> Growth:
     return between(of_cells(*earlier), of_cells(*poll))
 
 
-def finished(counts: Growth) -> dict[str, int]:
-    """Return the number of ended requests by finish reason, zeros left out."""
-    return _by_end(counts, FINISHED)
+def ends(counts: Growth, prefix: str) -> dict[str, int]:
+    """Return the counters whose names start with `prefix`, by the rest of the name, without zeros.
 
-
-def refused(counts: Growth) -> dict[str, int]:
-    """Return the number of requests that the coordinators refused, by reason."""
-    return _by_end(counts, REJECTED)
-
-
-def failed(counts: Growth) -> dict[str, int]:
-    """Return the number of requests that a scheduler ended with an error, by kind."""
-    return _by_end(counts, FAILED)
-
-
-def _by_end(counts: Growth, prefix: str) -> dict[str, int]:
+    `prefix` is FINISHED (finish reasons), REJECTED (reasons of refusal) or FAILED (kinds of error).
+    """
     names = sorted(name for name in counts.counts if str(name).startswith(prefix))
     return {str(name).removeprefix(prefix): int(counts[name]) for name in names if counts[name]}

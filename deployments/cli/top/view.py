@@ -20,6 +20,7 @@ from deployments.observability.metrics.rates import (
     by_source,
     of_replicas,
 )
+from deployments.wire.counter_names import FAILED, FINISHED, REJECTED
 from specdec.v1 import generation_pb2 as pb
 
 _BAR = 20
@@ -65,7 +66,7 @@ def _title(address: str, shown: Growth) -> Text:
 def _pool(status: pb.PoolStatusResponse, lately: Growth) -> Table:
     whole = totals(status)
     targets = [replica for replica in status.replicas if replica.role == Part.TARGET]
-    num_ended = sum(counts.finished(lately).values())
+    num_ended = sum(counts.ends(lately, FINISHED).values())
     return _row(
         "pool",
         ("running", str(status.num_running)),
@@ -117,7 +118,7 @@ def _ends(status: pb.PoolStatusResponse) -> Table:
     audit = status.audit
     return _row(
         "requests",
-        *((reason, f"{count:,}") for reason, count in counts.finished(whole).items()),
+        *((reason, f"{count:,}") for reason, count in counts.ends(whole, FINISHED).items()),
         ("KV misses", f"{whole['num_kv_misses']:,.0f}"),
         ("audited", f"{audit.num_audited:,}"),
         ("diverged", str(audit.num_diverged)),
@@ -129,8 +130,8 @@ def _refusals(status: pb.PoolStatusResponse) -> Table:
     """Return the refusals by the coordinators. Serve counts the requests that an ingress itself
     refuses, such as wrong keys."""
     whole = totals(status)
-    ends = counts.refused(whole) | {
-        f"failed: {kind}": count for kind, count in counts.failed(whole).items()
+    ends = counts.ends(whole, REJECTED) | {
+        f"failed: {kind}": count for kind, count in counts.ends(whole, FAILED).items()
     }
     shown = ((kind, f"{count:,}") for kind, count in ends.items())
     return _row("refused", *(shown if ends else [("none", "")]))

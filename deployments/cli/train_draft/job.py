@@ -8,6 +8,7 @@ from pathlib import Path
 from deployments.cli.generate.prompt_file import PromptLine, read_prompt_file
 from deployments.cli.train_draft.chat import OPENERS
 from deployments.cli.train_draft.options import TrainDraftOptions
+from deployments.config.flags import made_of
 from deployments.text.chat_messages import checked_messages
 from deployments.text.tokenizer import TextModel
 from specdec_core.config import Numerics
@@ -24,14 +25,15 @@ from specdec_core.training.trainer import TrainConfig
 def draft_job(options: TrainDraftOptions) -> DraftJob:
     """Return the job. Raises InvalidRequestError for flags that do not fit together."""
     work, text = options.work or options.output / "training", options.text
+    shape, init = options.shape, options.shape.initialise_from
     return DraftJob(
         target_name=_name(options.target),
         output=options.output,
         work=work,
         text_folder=text.text or work / "text",
-        shape=_shape(options),
+        shape=made_of(DraftShape, shape, initialise_from=Initialisation(init) if init else None),
         text=_text(options),
-        training=_training(options),
+        training=made_of(TrainConfig, options.training, loss=Loss(options.training.loss)),
         prompts=tuple(_only_text(text.prompts)) if text.prompts else (),
         excluded=tuple(_every_text(text.exclude)) if text.exclude else (),
         excluded_run=text.exclude_run,
@@ -46,54 +48,14 @@ def load_config(options: TrainDraftOptions, text: TextModel) -> LoadConfig:
     loading = replace(
         options.loading,
         max_model_len=longest,
-        kv_cache_tokens=options.text.text_batch_size * blocks * BLOCK_SIZE,
+        kv_cache_tokens=options.text.batch_size * blocks * BLOCK_SIZE,
         numerics=Numerics.FAST,
     )
     return loading.load_config()
 
 
-def _shape(options: TrainDraftOptions) -> DraftShape:
-    shape = options.shape
-    return DraftShape(
-        num_layers=shape.layers,
-        hidden_size=shape.hidden_size,
-        initialise_from=None if shape.init is None else Initialisation(shape.init),
-        from_layers=shape.from_layers,
-        vocab_size=shape.draft_vocab_size,
-    )
-
-
 def _text(options: TrainDraftOptions) -> TextConfig:
-    text = options.text
-    return TextConfig(
-        num_documents=text.documents,
-        max_user_tokens=text.max_user_tokens,
-        max_prompt_tokens=text.max_prompt_tokens,
-        max_answer_tokens=text.max_answer_tokens,
-        temperatures=text.temperatures,
-        openers=OPENERS,
-        num_candidates=text.candidates,
-        batch_size=text.text_batch_size,
-        seed=options.training.seed,
-    )
-
-
-def _training(options: TrainDraftOptions) -> TrainConfig:
-    training = options.training
-    return TrainConfig(
-        num_epochs=training.epochs,
-        batch_tokens=training.batch_tokens,
-        learning_rate=training.learning_rate,
-        warmup_fraction=training.warmup,
-        weight_decay=training.weight_decay,
-        clip_norm=training.clip_norm,
-        loss=Loss(training.loss),
-        mixed_precision=training.mixed_precision,
-        checkpoint_every=training.checkpoint_every,
-        evaluate_every=training.evaluate_every,
-        num_held_out=training.held_out,
-        seed=training.seed,
-    )
+    return made_of(TextConfig, options.text, openers=OPENERS, seed=options.training.seed)
 
 
 def _name(target: str) -> str:

@@ -46,7 +46,9 @@ class TextOptions:
     exclude_run: int = flag(
         13, "Number of words in a run for --exclude. Shorter prompts count as a whole.", min=1
     )
-    documents: int = flag(2048, "Number of documents, before any is dropped.", min=1)
+    num_documents: int = flag(
+        2048, "Number of documents, before any is dropped.", "--documents", min=1
+    )
     max_user_tokens: int = flag(128, "Maximum tokens of a user turn that the target writes.", min=1)
     max_prompt_tokens: int = flag(
         512, "Maximum tokens of a prompt. Longer prompts are dropped.", min=1
@@ -55,13 +57,16 @@ class TextOptions:
     temperatures: tuple[float, ...] = flag(
         "0,1", "Sampling temperatures of the answers, in turn.", parse=_numbers(float)
     )
-    candidates: int = flag(
+    num_candidates: int = flag(
         16,
         "Number of the target's most probable token IDs that are kept for each token.",
+        "--candidates",
         min=1,
         max=20,
     )
-    text_batch_size: int = flag(32, "Number of documents that are written in one batch.", min=1)
+    batch_size: int = flag(
+        32, "Number of documents that are written in one batch.", "--text-batch-size", min=1
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +75,17 @@ class ShapeOptions:
 
     PANEL: ClassVar[str] = "Draft"
 
-    layers: int = flag(1, "Number of layers.", min=1)
+    num_layers: int = flag(1, "Number of layers.", "--layers", min=1)
     hidden_size: int | None = flag(
         None,
         "Hidden size. Default: the target's, with its embeddings and head. A narrower "
         "draft has its own.",
     )
-    init: str | None = flag(
+    initialise_from: str | None = flag(
         None,
         "Weights of the target that initialize the draft. Default: `layers`, or "
         "`embeddings` for a narrower draft.",
+        "--init",
         choices=("layers", "embeddings", "random"),
     )
     from_layers: tuple[int, ...] = flag(
@@ -87,8 +93,11 @@ class ShapeOptions:
         "Layers of the target that initialize the draft. Default: evenly spread.",
         parse=_numbers(int),
     )
-    draft_vocab_size: int | None = flag(
-        None, "Propose only the N most frequent token IDs. Default: all.", min=1
+    vocab_size: int | None = flag(
+        None,
+        "Propose only the N most frequent token IDs. Default: all.",
+        "--draft-vocab-size",
+        min=1,
     )
 
 
@@ -103,17 +112,22 @@ class TrainingOptions:
         "`kl` matches the target's distribution, `hard` only its choice.",
         choices=("kl", "hard"),
     )
-    epochs: int = flag(4, "Number of passes over the text.", min=1)
+    num_epochs: int = flag(4, "Number of passes over the text.", "--epochs", min=1)
     batch_tokens: int = flag(4096, "Maximum token IDs of a training step, padding included.", min=1)
     learning_rate: float = flag(2e-3, "Maximum learning rate. It falls along a cosine.")
-    warmup: float = flag(0.05, "Share of the steps in which the learning rate rises.")
+    warmup_fraction: float = flag(
+        0.05, "Share of the steps in which the learning rate rises.", "--warmup"
+    )
     weight_decay: float = flag(0.0, "Weight decay of AdamW.", min=0.0)
     clip_norm: float = flag(1.0, "Maximum norm of the gradient.")
     mixed_precision: bool = flag(False, "Compute in bfloat16. Weights stay float32.")
     checkpoint_every: int = flag(200, "Steps between checkpoints.", min=1)
     evaluate_every: int = flag(200, "Steps between held-out measurements.", min=1)
-    held_out: int = flag(
-        32, "Number of held-out documents, which are measured and not trained on.", min=1
+    num_held_out: int = flag(
+        32,
+        "Number of held-out documents, which are measured and not trained on.",
+        "--held-out",
+        min=1,
     )
     seed: int = flag(0, "Seed of the text, the weights and the order.", min=0)
 
@@ -144,7 +158,7 @@ class TrainDraftOptions:
         for declared in declarations(type(self)):
             value = values[declared.name]
             if value not in (None, (), False, declared.default):
-                words.append(f"--{declared.name.replace('_', '-')}")
+                words += declared.reading.names or [f"--{declared.name.replace('_', '-')}"]
                 words += [] if value is True else [_word(value)]
         return shlex.join(words)
 
