@@ -22,9 +22,9 @@ from specdec_core.speculation.k_policy import (
 )
 
 Record = dict[str, Any]
-_TOLD = ("step_times", "tile_rows", "max_num_seqs")
+_INFO_FIELDS = ("step_times", "tile_rows", "max_num_seqs")
 """Fields of ReplicaInfo that a policy reads, besides the role."""
-_ASKED = ("limit", "num_live", "targets_per_draft")
+_ARGUMENTS = ("limit", "num_live", "targets_per_draft")
 """Arguments of `draft_steps`, besides the sequence's history and the local offer."""
 
 
@@ -49,9 +49,9 @@ class TracedK:
 
     def welcome(self, info: ReplicaInfo) -> None:
         self._policy.welcome(info)
-        told = {name: getattr(info, name) for name in _TOLD}
-        if any(told.values()):
-            self._write({"event": "welcome", "role": info.role.value, **told})
+        recorded = {name: getattr(info, name) for name in _INFO_FIELDS}
+        if any(recorded.values()):
+            self._write({"event": "welcome", "role": info.role.value, **recorded})
 
     def terms(self, source: str, num_live: int) -> Terms:
         terms = self._policy.terms(source, num_live)
@@ -70,14 +70,14 @@ class TracedK:
         record["local"] = None if local is None else _row(local)
         values = limit, num_live, targets_per_draft
         steps = self._policy.draft_steps(history, *values, local)
-        asked = dict(zip(_ASKED, values, strict=True))
-        self._write({**record, **asked, "decided": list(steps)})
+        arguments = dict(zip(_ARGUMENTS, values, strict=True))
+        self._write({**record, **arguments, "decided": list(steps)})
         return steps
 
     def num_checked(self, rows: Sequence[OfferedRow], tile_rows: int) -> list[Decision]:
-        told = [_row(row) for row in rows]
+        recorded = [_row(row) for row in rows]
         checked = self._policy.num_checked(rows, tile_rows)
-        record = {"event": "check", "rows": told, "tile_rows": tile_rows}
+        record = {"event": "check", "rows": recorded, "tile_rows": tile_rows}
         self._write({**record, "decided": [list(one) for one in checked]})
         return checked
 
@@ -88,7 +88,7 @@ class TracedK:
         are_equal = [ours == own for ours, own in pairs]
         record: Record = {"event": "learn", "rates": _rates(history), "source": source}
         self._policy.learn(history, source, offer, chosen)
-        self._write({**record, "offer": _untold(offer), "are_equal": are_equal})
+        self._write({**record, "offer": _without_ids(offer), "are_equal": are_equal})
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         rows = [(len(row.new_ids), len(row.proposal), row.num_choices) for row in lease.rows]
@@ -123,8 +123,8 @@ def replay(records: Iterable[Record], policy: KPolicy) -> Iterator[Replayed]:
             case "draft":
                 history = _history(record["rates"])
                 local = record["local"] and _row_again(record["local"])
-                asked = {name: record[name] for name in _ASKED}
-                yield Replayed(record, list(policy.draft_steps(history, **asked, local=local)))
+                arguments = {name: record[name] for name in _ARGUMENTS}
+                yield Replayed(record, list(policy.draft_steps(history, **arguments, local=local)))
             case "check":
                 rows = [_row_again(row) for row in record["rows"]]
                 checked = policy.num_checked(rows, record["tile_rows"])
@@ -136,7 +136,7 @@ def replay(records: Iterable[Record], policy: KPolicy) -> Iterator[Replayed]:
 
 
 def _info(record: Record) -> ReplicaInfo:
-    told = {name: record[name] for name in _TOLD}
+    recorded = {name: record[name] for name in _INFO_FIELDS}
     return ReplicaInfo(
         replica_id="",
         role=Role(record["role"]),
@@ -146,7 +146,7 @@ def _info(record: Record) -> ReplicaInfo:
         max_model_len=1,
         vocab_size=1,
         model_digest="",
-        **told,
+        **recorded,
     )
 
 
@@ -155,22 +155,22 @@ def _learn_again(record: Record, policy: KPolicy) -> None:
     policy.learn(_history(record["rates"]), record["source"], _offer(record["offer"]), chosen)
 
 
-def _untold(offer: Offer) -> tuple[int, tuple[float, ...], tuple[int, ...]]:
+def _without_ids(offer: Offer) -> tuple[int, tuple[float, ...], tuple[int, ...]]:
     """Return an offer with the number of its tokens in place of their IDs."""
     return len(offer.tokens), offer.chances, offer.kinds
 
 
-def _offer(told: Sequence[Any]) -> Offer:
-    count, chances, kinds = told
+def _offer(recorded: Sequence[Any]) -> Offer:
+    count, chances, kinds = recorded
     return Offer((1,) * count, tuple(chances), tuple(kinds))
 
 
 def _row(row: OfferedRow) -> list[Any]:
-    return [_rates(row.history), row.source, _untold(row.offer), row.num_left]
+    return [_rates(row.history), row.source, _without_ids(row.offer), row.num_left]
 
 
-def _row_again(told: Sequence[Any]) -> OfferedRow:
-    rates, source, offer, num_left = told
+def _row_again(recorded: Sequence[Any]) -> OfferedRow:
+    rates, source, offer, num_left = recorded
     return OfferedRow(_history(rates), source, _offer(offer), num_left)
 
 

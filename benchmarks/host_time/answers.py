@@ -75,7 +75,7 @@ def lookups_from(script: AnswerScript) -> Iterator[None]:
 
         def propose(self, num_tokens: int) -> tuple[int, ...]:
             super().propose(num_tokens)
-            self.num_agreed = _AGREED
+            self.match_len = _AGREED
             last = len(self._ids) + num_tokens - 1
             return tuple(script.following(self._number, last, num_tokens))
 

@@ -84,11 +84,11 @@ class AcceptanceEstimator:
         """Learn from the result of a sequence's proposal."""
         common, own = self._alike(history.is_drawn, prior), history.rate_of(self.key)
         kept = 0.5 ** (num_trials / _LOSS_HALF_LIFE)
-        for place, weight in enumerate(_WEIGHTS):
+        for index, weight in enumerate(_WEIGHTS):
             predicted = own.estimate(common, weight)
             missed = num_accepted * (1.0 - predicted) ** 2
             missed += (num_trials - num_accepted) * predicted**2
-            self._losses[place] = kept * self._losses[place] + missed
+            self._losses[index] = kept * self._losses[index] + missed
         self.weight = _WEIGHTS[self._losses.index(min(self._losses))]
         for rate in (own, self.seen, self._by_drawn[history.is_drawn]):
             rate.note(num_accepted, num_trials)
@@ -124,10 +124,10 @@ class AcceptanceByKind:
         self, history: AcceptanceHistory, offer: Offer, num_accepted: int, num_trials: int
     ) -> None:
         """Learn which of the offer's first `num_trials` tokens were accepted."""
-        for place in range(num_trials):
-            kind, prior = offer.kinds[place] if offer.kinds else 0, offer.chances[place]
+        for index in range(num_trials):
+            kind, prior = offer.kinds[index] if offer.kinds else 0, offer.chances[index]
             estimator = self._of_kind.get(kind) or self._new(kind)
-            estimator.note(history, int(place < num_accepted), 1, prior)
+            estimator.note(history, int(index < num_accepted), 1, prior)
 
     def _new(self, kind: int) -> AcceptanceEstimator:
         estimator = self._of_kind[kind] = AcceptanceEstimator(f"{self._source}/{kind}")

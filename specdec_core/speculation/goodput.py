@@ -32,20 +32,20 @@ from specdec_core.speculation.k_policy import (
     Terms,
     decision,
 )
-from specdec_core.speculation.pass_prices import SIZES_TOLD, PassPrices
+from specdec_core.speculation.pass_prices import REPORTED_SIZES, PassPrices
 from specdec_core.speculation.step_costs import CostModel
 from specdec_core.speculation.token_selection import (
     CandidateBatch,
     CandidateSize,
     Chances,
-    ChancesByPlace,
+    ChancesByPosition,
     DraftedRow,
     Exploration,
     best,
     chances_in_a_row,
     counts,
     expected_accepted,
-    likeliest_first,
+    most_likely_first,
     num_worthwhile,
 )
 
@@ -149,7 +149,7 @@ class GoodputPolicy:
             found["last_rows"] = self.last_chosen.num_rows
             found["promised_tokens_per_second"] = self.last_chosen.tokens_per_second
         if self.verify.is_known:
-            for size in SIZES_TOLD:
+            for size in REPORTED_SIZES:
                 found[f"drafted_row_share_{size}"] = self.verify.row_share(size)
         return found
 
@@ -206,7 +206,7 @@ class GoodputPolicy:
         lengths, reason = [0] * len(rows), _GOODPUT
         runs = self._open_runs(rows)
         if runs:
-            ranked, chances = likeliest_first(runs)
+            ranked, chances = most_likely_first(runs)
             num_kept, reason = self._choose(rows, chances)
             for row in ranked[:num_kept]:
                 lengths[row] += 1
@@ -286,10 +286,10 @@ class GoodputPolicy:
             self._num_misses = 0
             return Decision(len(chances), _PROBE)
         size = len(rows)
-        num_bare = sum(not row.offer.tokens for row in rows)
+        num_undrafted = sum(not row.offer.tokens for row in rows)
         is_timed = any(by_model) and self._knows_costs
         drafting_s = self.draft.at(sum(by_model), max(by_model)) if is_timed else 0.0
-        group = CandidateBatch(size, Chances(chances), drafting_s, num_bare)
+        group = CandidateBatch(size, Chances(chances), drafting_s, num_undrafted)
         found = counts(group, self.verify)
         best_one = best(found)
         self.last_chosen = chosen = self._exploration.chosen(found, best_one)
@@ -342,18 +342,18 @@ class GoodputPolicy:
         is_due = self.num_passes_unused >= self.trial_interval
         if not (self.is_promising or is_due):
             return False
-        asked = load, limit
-        if asked not in self._pays_if_good:
+        key = load, limit
+        if key not in self._pays_if_good:
             recent = self._by_model.seen.estimate(_GOOD, _GOOD_WEIGHT)
             rate = _GOOD if is_due else recent
-            self._pays_if_good[asked] = _most(self._promises(load, limit, rate)).steps > 0
-        return self._pays_if_good[asked]
+            self._pays_if_good[key] = _most(self._promises(load, limit, rate)).steps > 0
+        return self._pays_if_good[key]
 
     @property
     def _knows_costs(self) -> bool:
         """Whether the costs of rounds with a draft model are known."""
-        is_draft_known = self.draft.was_timed or self.draft.num_seen >= _FIRST_LEASES
-        return is_draft_known and self.verify.is_known
+        is_draft_measured = self.draft.was_timed or self.draft.num_seen >= _FIRST_LEASES
+        return is_draft_measured and self.verify.is_known
 
     def _plan(self, load: DraftLoad, limit: int) -> DraftPlan:
         plans = self._planned.setdefault(load, [])
@@ -397,7 +397,7 @@ class GoodputPolicy:
         size = load.group_size
         plain_s, drafting_s = self.verify.at(size, size), self._lease_s(k, size)
         exposed_s = load.exposed_s(drafting_s, plain_s)
-        chances = ChancesByPlace(rate, size, k)
+        chances = ChancesByPosition(rate, size, k)
         chosen = best(counts(CandidateBatch(size, chances, exposed_s), self.verify))
         round_s = exposed_s + self.verify.at(size, chosen.num_rows)
         share = load.drafted_share(drafting_s, round_s, plain_s)

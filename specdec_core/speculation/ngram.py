@@ -31,7 +31,7 @@ _MAX_STEPS = 4 * _MAX_CHAIN
 """Maximum number of chain entries, including those that have only the hash in common. There is
 about one of these for each occurrence at most."""
 
-MOST_AGREED = 8
+MAX_MATCH = 8
 """Length of a match from which on all are of one kind. A lookup need not compare more."""
 _KINDS = (0, 0, 1, 2, 3, 3, 4, 4, 5)
 """Kind of a copied token by the length of the match before it."""
@@ -62,9 +62,9 @@ class NgramDrafter(Drafter):
             assert isinstance(index, NgramIndex), "begin has made it"
             tokens = index.propose(num_tokens)
             if tokens:
-                told = estimates(index.num_agreed, len(tokens), index.is_drawn)
+                estimated = estimates(index.match_len, len(tokens), index.is_drawn)
                 # Offer(...) fills in defaults, which takes twice as long.
-                offers.append(tuple.__new__(Offer, (tokens, *told)))
+                offers.append(tuple.__new__(Offer, (tokens, *estimated)))
             else:
                 offers.append(NO_OFFER)
         return offers
@@ -72,11 +72,11 @@ class NgramDrafter(Drafter):
 
 @cache
 def estimates(
-    num_agreed: int, count: int, is_drawn: bool
+    match_len: int, count: int, is_drawn: bool
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Return the chances and kinds of `count` tokens after a match of `num_agreed`."""
-    lengths = range(num_agreed, num_agreed + count)
-    kinds = tuple(_KINDS[min(length, MOST_AGREED)] for length in lengths)
+    """Return the chances and kinds of `count` tokens after a match of `match_len`."""
+    lengths = range(match_len, match_len + count)
+    kinds = tuple(_KINDS[min(length, MAX_MATCH)] for length in lengths)
     return tuple(_CHANCES[kind][is_drawn] for kind in kinds), kinds
 
 
@@ -94,7 +94,7 @@ class NgramIndex:
         "_older",
         "_table",
         "is_drawn",
-        "num_agreed",
+        "match_len",
     )
 
     def __init__(self, ids: Sequence[int], config: NgramConfig, *, is_drawn: bool = False) -> None:
@@ -114,7 +114,7 @@ class NgramIndex:
         """Number of IDs before those in the current table."""
         self._older: tuple[array[int], ...] = ()
         """Full tables, which are not changed. So no token waits until all entries are moved."""
-        self.num_agreed = 0
+        self.match_len = 0
         """Number of IDs before the last proposal's source that match the last IDs, at most
         lookup_max."""
 
@@ -143,11 +143,11 @@ class NgramIndex:
             self._begin_table()
         key, mask, table = self._key, self._key_mask, self._table
         num_slots = len(table)
-        for place in range(len(links), len(ids)):
-            key = (key << _ID_BITS ^ ids[place]) & mask
+        for index in range(len(links), len(ids)):
+            key = (key << _ID_BITS ^ ids[index]) & mask
             slot = key % num_slots
             links.append(table[slot])
-            table[slot] = place + 1
+            table[slot] = index + 1
         self._key = key
 
     def _begin_table(self) -> None:
@@ -180,7 +180,7 @@ class NgramIndex:
                 if match_len > best_len:
                     best_len, best = match_len, end
             end = links[end - 1]
-        self.num_agreed = best_len
+        self.match_len = best_len
         return best
 
 

@@ -27,7 +27,7 @@ _GUESSED_ROWS = 8.0
 """Rows that take as long as the fixed part of a pass, if nothing was timed. A CPU without matrix
 units has 2, a GPU 100."""
 
-SIZES_TOLD = (1, 8, 32)
+REPORTED_SIZES = (1, 8, 32)
 """Numbers of sequences for which the log reports the cost of a drafted row."""
 _CANNOT_PAY = 0.9
 """Cost of a row, as a share of a plain token, above which only nearly certain tokens pay."""
@@ -92,7 +92,7 @@ def row_prices(times: Sequence[StepTime]) -> str:
     if len(times) < 2:
         return ""
     table, shares = PriceTable(times), []
-    for streams in SIZES_TOLD:
+    for streams in REPORTED_SIZES:
         plain_s = table.at(streams, streams, 0.0)
         share = (table.at(streams, 2 * streams, 0.0) - plain_s) / plain_s
         remark = " (pays only if it is nearly certain)" if share > _CANNOT_PAY else ""
@@ -113,7 +113,7 @@ def _position(points: Sequence[float], x: float) -> tuple[int, float]:
 
 def _at(run: _Run, x: float) -> float:
     """Return the interpolated seconds of a run at `x`, beyond its points as well."""
-    low, share = _position([place for place, _ in run], x)
+    low, share = _position([point for point, _ in run], x)
     return run[low][1] + (share * (run[low + 1][1] - run[low][1]) if share else 0.0)
 
 
@@ -146,11 +146,11 @@ def _filled(
 def _never_falling(grid: list[list[float]]) -> list[list[float]]:
     """Return the seconds of a grid in which neither tokens nor sequences make a pass shorter."""
     for run, seconds in enumerate(grid):
-        for place in range(len(seconds)):
-            if place:
-                seconds[place] = max(seconds[place], seconds[place - 1])
+        for index in range(len(seconds)):
+            if index:
+                seconds[index] = max(seconds[index], seconds[index - 1])
             if run:
-                seconds[place] = max(seconds[place], grid[run - 1][place])
+                seconds[index] = max(seconds[index], grid[run - 1][index])
     return grid
 
 
@@ -186,7 +186,7 @@ _SLOPE = {False: 0.7, True: 0.4}
 prices."""
 _BEND = 0.2
 """Standard deviation of the slope's change for twice as many tokens."""
-_CROWD = {False: 0.3, True: 0.1}
+_BATCH = {False: 0.3, True: 0.1}
 """Standard deviation for twice as many sequences, by whether a replica reported prices."""
 _OWN = 0.1
 """Standard deviation of one size from the curve."""
@@ -196,12 +196,12 @@ _FAR = 4.0
 """Standard deviations from which a pass has met other work, or the machine has changed."""
 _NUM_IN_A_ROW = 3
 """Number of such passes, all slower or all faster, that show a new pace of the machine."""
-_SETTLED = 32
+_CONVERGED = 32
 """Passes after which one more hardly changes a price."""
 _READ_EVERY = 8
-"""Passes after which settled prices are computed again. The prices of a group take 0.5 ms, and a
+"""Passes after which converged prices are computed again. The prices of a group take 0.5 ms, and a
 target would wait for them."""
-_NEWS = 0.2
+_LARGE_SURPRISE = 0.2
 """Surprise of a pass, as a logarithm, after which prices are computed again immediately."""
 
 
@@ -242,14 +242,14 @@ class PassPrices:
     _sizes: dict[tuple[int, int], _Size] = field(default_factory=dict)
     _far: list[float] = field(default_factory=list)
     """Surprises of the last passes, one after another, all on one side."""
-    _asked: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
+    _computed: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
     """Prices and their spreads that were computed. Plans ask for the same sizes again and again."""
 
     def __post_init__(self) -> None:
         self._doubt(False)
 
-    def _doubt(self, was_told: bool) -> None:
-        shape = _shape(_SLOPE[was_told], _BEND, _CROWD[was_told])
+    def _doubt(self, was_reported: bool) -> None:
+        shape = _shape(_SLOPE[was_reported], _BEND, _BATCH[was_reported])
         self._spread = _plus(shape, _LEVEL**2)
         self._drift = _plus([[one / _MEMORY for one in row] for row in shape], _PACE**2)
 
@@ -264,7 +264,7 @@ class PassPrices:
         self.expected, self.was_timed = PriceTable(times), True
         self.cached = max(time.num_cached for time in times)
         self._doubt(True)
-        self._asked.clear()
+        self._computed.clear()
 
     def observe(self, sequences: int, rows: int, seconds: float, cached: float = 0.0) -> None:
         if seconds <= 0.0:
@@ -279,23 +279,23 @@ class PassPrices:
         age = self.num_seen - size.last_seen
         size.variance = min(size.variance + age * _OWN**2 / _MEMORY, max(size.variance, _OWN**2))
         size.last_seen = self.num_seen
-        place = _place(sequences, rows)
-        found = log(seconds / self.expected.at(sequences, rows, cached))
-        surprise = found - _on(place, self._curve) - size.offset
-        is_news = self.num_seen <= _SETTLED or abs(surprise) > _NEWS
-        if is_news or self.num_seen % _READ_EVERY == 0:
-            self._asked.clear()
-        self._learn(size, place, surprise)
+        point = _coordinates(sequences, rows)
+        ratio = log(seconds / self.expected.at(sequences, rows, cached))
+        surprise = ratio - _on(point, self._curve) - size.offset
+        is_surprising = self.num_seen <= _CONVERGED or abs(surprise) > _LARGE_SURPRISE
+        if is_surprising or self.num_seen % _READ_EVERY == 0:
+            self._computed.clear()
+        self._learn(size, point, surprise)
 
-    def _learn(self, size: _Size, place: _Place, surprise: float) -> None:
-        covered = [_on(place, row) for row in self._spread]
-        known = _on(place, covered) + size.variance
-        variance = known + _noise_of(surprise)
-        if self.num_seen > 1 and abs(surprise) > _FAR * sqrt(known + _NOISE**2):
-            variance = self._doubt_far(size, surprise, known + _NOISE**2)
+    def _learn(self, size: _Size, point: _Coordinates, surprise: float) -> None:
+        covered = [_on(point, row) for row in self._spread]
+        prior_variance = _on(point, covered) + size.variance
+        variance = prior_variance + _noise_of(surprise)
+        if self.num_seen > 1 and abs(surprise) > _FAR * sqrt(prior_variance + _NOISE**2):
+            variance = self._doubt_far(size, surprise, prior_variance + _NOISE**2)
             if variance == 0.0:
                 return
-            covered = [_on(place, row) for row in self._spread]
+            covered = [_on(point, row) for row in self._spread]
         else:
             self._far.clear()
             size.num_far = 0
@@ -339,33 +339,33 @@ class PassPrices:
         return self._price(sequences, rows)[1]
 
     def _price(self, sequences: int, rows: int) -> tuple[float, float]:
-        asked = sequences, rows
-        if asked not in self._asked:
-            self._asked[asked] = self._priced(sequences, rows)
-        return self._asked[asked]
+        key = sequences, rows
+        if key not in self._computed:
+            self._computed[key] = self._priced(sequences, rows)
+        return self._computed[key]
 
     def _priced(self, sequences: int, rows: int) -> tuple[float, float]:
-        place = _place(sequences, rows)
+        point = _coordinates(sequences, rows)
         size = self._sizes.get(self._key(sequences, rows))
         offset, variance = 0.0, _OWN**2
         if size is not None:
             age = self.num_seen - size.last_seen
             offset, variance = size.offset, size.variance + age * _OWN**2 / _MEMORY
         expected = self.expected.at(sequences, rows, self.cached)
-        seconds = expected * exp(_on(place, self._curve) + offset)
+        seconds = expected * exp(_on(point, self._curve) + offset)
         last_rows = max(round(sequences * self._last_tokens), sequences)
         if rows != last_rows:  # rows never make a pass shorter
             bound = min if rows < last_rows else max
             seconds = bound(seconds, self._price(sequences, last_rows)[0])
-        return seconds, self._spread_of(sequences, rows, place, variance)
+        return seconds, self._spread_of(sequences, rows, point, variance)
 
-    def _spread_of(self, sequences: int, rows: int, place: _Place, own: float) -> float:
+    def _spread_of(self, sequences: int, rows: int, point: _Coordinates, own: float) -> float:
         last_rows = max(round(sequences * self._last_tokens), sequences)
         last_key = self._key(sequences, last_rows)
         if self._key(sequences, rows) == last_key:
             return 0.0
-        knot, way, _ = place
-        last_knot, last_way, _ = _place(sequences, last_rows)
+        knot, way, _ = point
+        last_knot, last_way, _ = _coordinates(sequences, last_rows)
         apart = (
             (knot, 1.0 - way),
             (knot + 1, way),
@@ -394,12 +394,12 @@ class PassPrices:
 
 
 _Matrix = list[list[float]]
-_Place = tuple[int, float, float]
-"""The knot before a place, the way to the next knot, and the octaves of sequences relative to 8."""
+_Coordinates = tuple[int, float, float]
+"""The knot before a point, the way to the next knot, and the octaves of sequences relative to 8."""
 
 
 @lru_cache(maxsize=4096)
-def _place(sequences: int, rows: int) -> _Place:
+def _coordinates(sequences: int, rows: int) -> _Coordinates:
     octaves = min(log2(rows / sequences), _KNOTS - 1.0)
     knot = min(int(octaves), _KNOTS - 2)
     return knot, octaves - knot, log2(sequences) - 3.0
@@ -414,19 +414,19 @@ def _noise_of(surprise: float) -> float:
     return _NOISE**2 + max(surprise - _LONG, 0.0) ** 2
 
 
-def _on(place: _Place, values: list[float]) -> float:
-    """Return the value of a curve at a place."""
-    knot, way, crowd = place
+def _on(point: _Coordinates, values: list[float]) -> float:
+    """Return the value of a curve at a point."""
+    knot, way, batch = point
     here = values[knot]
-    return here + way * (values[knot + 1] - here) + crowd * values[_KNOTS]
+    return here + way * (values[knot + 1] - here) + batch * values[_KNOTS]
 
 
-def _shape(slope: float, bend: float, crowd: float) -> _Matrix:
+def _shape(slope: float, bend: float, batch: float) -> _Matrix:
     """Return the covariance of a curve that begins at 0."""
     shape = [[0.0] * (_KNOTS + 1) for _ in range(_KNOTS + 1)]
     for one, other in product(range(_KNOTS), repeat=2):
         shape[one][other] = slope**2 * one * other + bend**2 * min(one, other)
-    shape[_KNOTS][_KNOTS] = crowd**2
+    shape[_KNOTS][_KNOTS] = batch**2
     return shape
 
 

@@ -24,8 +24,8 @@ DRAFTERS: dict[str, Callable[[SpeculationConfig], Drafter]] = {
 
 def spec_methods(*, has_draft_model: bool = True) -> tuple[str, ...]:
     """Return the values of `spec_method` that can be used with or without a draft model."""
-    known = (SpecMethod.DRAFT_MODEL, *DRAFTERS, SpecMethod.HYBRID, SpecMethod.NONE)
-    return tuple(str(name) for name in known if has_draft_model or not uses_draft_model(name))
+    names = (SpecMethod.DRAFT_MODEL, *DRAFTERS, SpecMethod.HYBRID, SpecMethod.NONE)
+    return tuple(str(name) for name in names if has_draft_model or not uses_draft_model(name))
 
 
 def drafting_methods() -> tuple[str, ...]:
@@ -36,9 +36,9 @@ def drafting_methods() -> tuple[str, ...]:
 def check_method(name: str | None) -> None:
     """Raise InvalidRequestError, a ValueError, unless `name` is a known method or None."""
     if name is not None and name not in spec_methods():
-        known = ", ".join(spec_methods())
+        names = ", ".join(spec_methods())
         raise InvalidRequestError(
-            f"spec_method must be one of {known}, got {name[:40]!r}", param="speculative.method"
+            f"spec_method must be one of {names}, got {name[:40]!r}", param="speculative.method"
         )
 
 

@@ -90,12 +90,12 @@ def _non_negative(square: Sequence[Sequence[float]], product: Sequence[float]) -
     slopes = [0.0 for _ in product]
     active = [i for i in range(len(product)) if square[i][i] > 0.0]
     while active:
-        found = _solve(
+        solution = _solve(
             [[square[i][j] for j in active] for i in active], [product[i] for i in active]
         )
-        least, index = min(zip(found, active, strict=True))
+        least, index = min(zip(solution, active, strict=True))
         if least >= 0.0:
-            for i, slope in zip(active, found, strict=True):
+            for i, slope in zip(active, solution, strict=True):
                 slopes[i] = slope
             break
         active.remove(index)
@@ -112,11 +112,11 @@ def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
             right[row] -= factor * right[i]
             for column in range(i, size):
                 matrix[row][column] -= factor * matrix[i][column]
-    found = [0.0 for _ in right]
+    solution = [0.0 for _ in right]
     for i in reversed(range(size)):
-        known = sum(matrix[i][j] * found[j] for j in range(i + 1, size))
-        found[i] = (right[i] - known) / matrix[i][i]
-    return found
+        others = sum(matrix[i][j] * solution[j] for j in range(i + 1, size))
+        solution[i] = (right[i] - others) / matrix[i][i]
+    return solution
 
 
 _FINE = 4
@@ -143,7 +143,7 @@ _TIMED_WEIGHT = 5.0
 _NUM_FIRST = 4
 """Number of first passes whose median gives the pace relative to the timed passes. The pace
 includes the host's part, longer prefixes and a busy machine."""
-_SETTLED = 16.0
+_CONVERGED = 16.0
 """Passes of a size after which one more moves the line too little to refit it for each pass."""
 _DRAW_EVERY = 8
 """Passes after which the line is refitted anyway. Refitting takes 0.1 ms, and a target would wait
@@ -216,7 +216,7 @@ class CostModel:
     """Surprises of the last consecutive passes, all outliers on one side."""
     _first: list[float] = field(default_factory=list)
     """Surprises of the first passes, if some sizes were timed."""
-    _asked: dict[tuple[int, int], float] = field(default_factory=dict)
+    _computed: dict[tuple[int, int], float] = field(default_factory=dict)
     """Answers of `at` since the last pass. Plans ask for the same sizes again and again."""
 
     @property
@@ -229,7 +229,7 @@ class CostModel:
         key = _size_class(sequences, rows)
         if self.num_seen or key in self._sizes:
             return
-        self._asked.clear()
+        self._computed.clear()
         self.was_timed = len(self._sizes) > 0
         size = self._sizes[key] = _Size(weight=_TIMED_WEIGHT, seconds=seconds)
         size.sequences, size.rows = sequences, rows
@@ -239,7 +239,7 @@ class CostModel:
         if seconds <= 0.0:
             return  # a driver's clock may stand still
         self._learn(sequences, rows, seconds)
-        self._asked.clear()
+        self._computed.clear()
 
     def _learn(self, sequences: int, rows: int, seconds: float) -> None:
         if self.was_timed and len(self._first) < _NUM_FIRST:
@@ -257,7 +257,7 @@ class CostModel:
             size.weight = 1.0
         self.num_seen += 1
         size.note(sequences, rows)
-        if size.weight < _SETTLED or self.num_seen % _DRAW_EVERY == 0:
+        if size.weight < _CONVERGED or self.num_seen % _DRAW_EVERY == 0:
             self._line = None
 
     def _compare(self, size: _Size, surprise: float) -> None:
@@ -301,10 +301,10 @@ class CostModel:
 
     def at(self, sequences: int, rows: int) -> float:
         """Return the seconds of a pass, from passes of its size or else from the line."""
-        asked = sequences, rows
-        if asked not in self._asked:
-            self._asked[asked] = self._expected(sequences, rows)
-        return self._asked[asked]
+        key = sequences, rows
+        if key not in self._computed:
+            self._computed[key] = self._expected(sequences, rows)
+        return self._computed[key]
 
     def _expected(self, sequences: int, rows: int) -> float:
         line = self._line_at_rest

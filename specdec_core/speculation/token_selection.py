@@ -23,7 +23,7 @@ from specdec_core.speculation.pass_prices import PassPrices
 
 def chances_in_a_row(rate: float, count: int) -> list[float]:
     """Return, for each of `count` tokens, the chance that it and all before it are accepted."""
-    return [rate**place for place in range(1, count + 1)]
+    return [rate**position for position in range(1, count + 1)]
 
 
 def expected_accepted(rate: float, count: int) -> float:
@@ -43,12 +43,12 @@ def num_worthwhile(rate: float, price: float, limit: int) -> int:
 _GAIN = 0.02
 """Minimum relative gain of drafted tokens over none at all. Estimates are noisy. Also, a batch that
 ends waits for its last row, which gains the least."""
-_BARE_MARGIN = 0.1
+_UNDRAFTED_MARGIN = 0.1
 """Extra share of their rows' time that drafted tokens must earn, for each doubling of the sequences
 without any. The pass of those sequences gets longer without a gain for them."""
-_HOPE = 1.25
-"""Number of standard deviations by which `hope` takes a price to be lower. Exploration tries a size
-that would then be the best."""
+_OPTIMISM = 1.25
+"""Number of standard deviations by which `optimistic_rate` takes a price to be lower. Exploration
+tries a size that would then be the best."""
 _LEVELS = 10
 """Number of steps in which chances are distinguished."""
 
@@ -69,10 +69,10 @@ class CandidateSize(NamedTuple):
     """Number of rows of the pass."""
     tokens_per_second: float
     """Tokens per second, averaged over the possible prices."""
-    worth: float
+    rate_with_margin: float
     """Tokens per second, if drafted rows took longer by the margin."""
-    hope: float
-    """Tokens per second, if the price is lower by `_HOPE` standard deviations."""
+    optimistic_rate: float
+    """Tokens per second, if the price is lower by `_OPTIMISM` standard deviations."""
     seconds: float
     """Mean seconds of the round."""
 
@@ -91,25 +91,25 @@ class Chances:
         return self._sums[end] - self._sums[first]
 
 
-class ChancesByPlace:
-    """Chances of `size` rows alike, by the place in the proposal. No list is stored."""
+class ChancesByPosition:
+    """Chances of `size` rows alike, by the position in the proposal. No list is stored."""
 
-    def __init__(self, rate: float, size: int, num_places: int) -> None:
+    def __init__(self, rate: float, size: int, num_positions: int) -> None:
         self._rate = rate
         self._size = size
-        self._num_places = num_places
+        self._num_positions = num_positions
 
     def __len__(self) -> int:
-        return self._size * self._num_places
+        return self._size * self._num_positions
 
     def expected(self, first: int, end: int) -> float:
         """See Chances."""
         size, total = self._size, 0.0
         while first < end:
-            place = first // size
-            next_place = min((place + 1) * size, end)
-            total += (next_place - first) * self._rate ** (place + 1)
-            first = next_place
+            position = first // size
+            next_first = min((position + 1) * size, end)
+            total += (next_first - first) * self._rate ** (position + 1)
+            first = next_first
         return total
 
 
@@ -119,32 +119,32 @@ class CandidateBatch(NamedTuple):
     num_sequences: int
     """Number of sequences. Each has one row of the pass and gains one token without any of
     `chances`."""
-    chances: Chances | ChancesByPlace
+    chances: Chances | ChancesByPosition
     spent_s: float = 0.0
     """Seconds that the round takes besides the pass, for drafting."""
-    num_bare: int = 0
+    num_undrafted: int = 0
     """Number of sequences without drafted tokens."""
 
 
-def likeliest_first(runs: Sequence[DraftedRow]) -> tuple[list[int], list[float]]:
+def most_likely_first(runs: Sequence[DraftedRow]) -> tuple[list[int], list[float]]:
     """Return the row and the chance of every token, in the order in which they are kept.
 
-    Tokens of about the same chance are ordered by their place. After that, rows with more tokens
+    Tokens of about the same chance are ordered by their position. After that, rows with more tokens
     left come first, because the last rows of a batch keep its passes to themselves. No object is
     made per token.
     """
     longest = max(len(run.chances) for run in runs)
     buckets: list[list[DraftedRow]] = [[] for _ in range((_LEVELS + 1) * longest)]
     for run in sorted(runs, key=lambda run: (-run.num_left, run.row)):
-        for place, chance in enumerate(run.chances):
-            buckets[int(_LEVELS + 0.5 - _LEVELS * chance) * longest + place].append(run)
+        for position, chance in enumerate(run.chances):
+            buckets[int(_LEVELS + 0.5 - _LEVELS * chance) * longest + position].append(run)
     rows: list[int] = []
     chances: list[float] = []
     for number, bucket in enumerate(buckets):
         if bucket:
-            place = number % longest
+            position = number % longest
             rows += [run.row for run in bucket]
-            chances += [run.chances[place] for run in bucket]
+            chances += [run.chances[position] for run in bucket]
     return rows, chances
 
 
@@ -152,13 +152,13 @@ def counts(group: CandidateBatch, cost: PassPrices) -> list[CandidateSize]:
     """Return the candidate sizes: no token, and then the tokens that fill each step of the cost."""
     num_sequences = group.num_sequences
     plain_s = cost.at(num_sequences, num_sequences)
-    margin = _BARE_MARGIN * log2(1 + group.num_bare)
+    margin = _UNDRAFTED_MARGIN * log2(1 + group.num_undrafted)
     num_kept, tokens = 0, float(num_sequences)
     seconds = group.spent_s + plain_s
     rate = tokens / seconds
-    lucky_s = plain_s * exp(-_HOPE * cost.spread(num_sequences, num_sequences))
-    hope = tokens / (group.spent_s + lucky_s)
-    found = [CandidateSize(num_kept, num_sequences, rate, rate, hope, seconds)]
+    optimistic_s = plain_s * exp(-_OPTIMISM * cost.spread(num_sequences, num_sequences))
+    optimistic = tokens / (group.spent_s + optimistic_s)
+    sizes = [CandidateSize(num_kept, num_sequences, rate, rate, optimistic, seconds)]
     num_drafted = len(group.chances)
     while num_kept < num_drafted:
         full = min(cost.last_alike(num_sequences + num_kept + 1) - num_sequences, num_drafted)
@@ -168,17 +168,18 @@ def counts(group: CandidateBatch, cost: PassPrices) -> list[CandidateSize]:
         pass_s = cost.at(num_sequences, num_rows)
         spread = cost.spread(num_sequences, num_rows)
         seconds = group.spent_s + pass_s * exp(spread**2 / 2.0)
-        worth = tokens / (seconds + margin * max(seconds - group.spent_s - plain_s, 0.0))
-        hope = tokens / (group.spent_s + max(pass_s * exp(-_HOPE * spread), lucky_s))
-        found.append(CandidateSize(num_kept, num_rows, tokens / seconds, worth, hope, seconds))
-    return found
+        rate = tokens / seconds
+        with_margin = tokens / (seconds + margin * max(seconds - group.spent_s - plain_s, 0.0))
+        optimistic = tokens / (group.spent_s + max(pass_s * exp(-_OPTIMISM * spread), optimistic_s))
+        sizes.append(CandidateSize(num_kept, num_rows, rate, with_margin, optimistic, seconds))
+    return sizes
 
 
-def best(found: Sequence[CandidateSize]) -> CandidateSize:
-    none, *some = found
+def best(sizes: Sequence[CandidateSize]) -> CandidateSize:
+    none, *some = sizes
     most = max(some, key=lambda count: count.tokens_per_second, default=none)
     is_more = most.tokens_per_second > (1.0 + _GAIN) * none.tokens_per_second
-    return most if is_more and most.worth > none.worth else none
+    return most if is_more and most.rate_with_margin > none.rate_with_margin else none
 
 
 _FIRST_CREDIT = 1.0
@@ -201,14 +202,20 @@ class Exploration:
     credit: float = _FIRST_CREDIT
     """Passes that looks may still take."""
 
-    def chosen(self, found: Sequence[CandidateSize], best: CandidateSize) -> CandidateSize:
+    def chosen(self, sizes: Sequence[CandidateSize], best: CandidateSize) -> CandidateSize:
         """Return the size to look at, which may gain most for its price, or else `best`."""
         self.credit = min(self.credit + _EARNED_SHARE, _MAX_CREDIT)
-        known = (1.0 + _LOOK_GAIN) * max(best.tokens_per_second, best.hope)
-        hopeful = [one for one in found if one.hope > known and _cost(one, best) <= self.credit]
-        if not hopeful:
+        threshold = (1.0 + _LOOK_GAIN) * max(best.tokens_per_second, best.optimistic_rate)
+        candidates = [
+            one
+            for one in sizes
+            if one.optimistic_rate > threshold and _cost(one, best) <= self.credit
+        ]
+        if not candidates:
             return best
-        looked_at = max(hopeful, key=lambda one: (one.hope - known) / _cost(one, best))
+        looked_at = max(
+            candidates, key=lambda one: (one.optimistic_rate - threshold) / _cost(one, best)
+        )
         self.credit -= _cost(looked_at, best)
         return looked_at
 

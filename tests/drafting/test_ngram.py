@@ -75,9 +75,9 @@ def test_an_index_that_grows_finds_what_a_search_finds(
     index = NgramIndex(growing, config)
     for cut in sorted(cuts):
         growing += ids[len(growing) : cut]
-        found, num_agreed = searched(growing, num_tokens, config)
+        found, match_len = searched(growing, num_tokens, config)
         assert index.propose(num_tokens) == found
-        assert not found or index.num_agreed == num_agreed
+        assert not found or index.match_len == match_len
 
 
 @pytest.mark.parametrize("vocab_size", [60, 50_000])

@@ -113,7 +113,7 @@ MUTANTS = (
     Mutant(
         name="looked-at-without-hope",
         path="specdec_core/speculation/token_selection.py",
-        old="one.hope > known and ",
+        old="one.optimistic_rate > threshold and ",
         new="",
         breaks="sizes that cannot be the best are run again and again",
         killed_by=(_LOOKING + "test_a_size_that_could_not_be_the_best_is_never_looked_at",),

@@ -14,26 +14,26 @@ from specdec_core.speculation.acceptance import AcceptanceByKind
 from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.goodput import GoodputPolicy
 from specdec_core.speculation.k_policy import AcceptanceHistory, Decision, OfferedRow
-from specdec_core.speculation.ngram import MOST_AGREED, estimates
+from specdec_core.speculation.ngram import MAX_MATCH, estimates
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 
 K = 4
 
 
-def copied(num_agreed: int, count: int = K, *, is_drawn: bool = False) -> Offer:
+def copied(match_len: int, count: int = K, *, is_drawn: bool = False) -> Offer:
     """What prompt lookup offers after a match of so many tokens."""
-    return Offer((1,) * count, *estimates(num_agreed, count, is_drawn))
+    return Offer((1,) * count, *estimates(match_len, count, is_drawn))
 
 
-def of_run(belief: AcceptanceByKind, num_agreed: int, count: int, *, is_drawn: bool) -> list[float]:
+def of_run(belief: AcceptanceByKind, match_len: int, count: int, *, is_drawn: bool) -> list[float]:
     """Of a sequence without a past."""
-    return belief.of_run(AcceptanceHistory(is_drawn), copied(num_agreed, count, is_drawn=is_drawn))
+    return belief.of_run(AcceptanceHistory(is_drawn), copied(match_len, count, is_drawn=is_drawn))
 
 
 def test_a_token_behind_accepted_ones_is_as_good_as_behind_as_many_that_matched() -> None:
     belief = AcceptanceByKind("ngram")
-    single = {n: of_run(belief, n, 1, is_drawn=False)[0] for n in range(1, 2 * MOST_AGREED)}
+    single = {n: of_run(belief, n, 1, is_drawn=False)[0] for n in range(1, 2 * MAX_MATCH)}
     run = of_run(belief, 2, 8, is_drawn=False)
     chance = 1.0
     for place, found in enumerate(run):
@@ -45,7 +45,7 @@ def test_before_anything_was_seen_longer_agreements_are_better_and_drawn_tokens_
     greedy, drawn = (
         [
             of_run(AcceptanceByKind("ngram"), n, 1, is_drawn=is_drawn)[0]
-            for n in range(1, MOST_AGREED + 1)
+            for n in range(1, MAX_MATCH + 1)
         ]
         for is_drawn in (False, True)
     )
@@ -72,9 +72,9 @@ def test_a_sequence_whose_copies_are_better_than_others_is_believed_in_more() ->
     """A text that loops: behind long agreements it is always right, others are mostly."""
     belief, looping, other = AcceptanceByKind("ngram"), AcceptanceHistory(), AcceptanceHistory()
     for number in range(60):
-        belief.note(looping, copied(MOST_AGREED), 1, 1)
-        belief.note(other, copied(MOST_AGREED), number % 2, 1)
-    chances = [belief.of_run(one, copied(MOST_AGREED, 1))[0] for one in (looping, other)]
+        belief.note(looping, copied(MAX_MATCH), 1, 1)
+        belief.note(other, copied(MAX_MATCH), number % 2, 1)
+    chances = [belief.of_run(one, copied(MAX_MATCH, 1))[0] for one in (looping, other)]
     assert chances[0] > 0.9 > 0.6 > chances[1]
 
 
@@ -87,8 +87,8 @@ def test_each_token_of_a_run_is_a_trial_of_its_own_kind() -> None:
     assert chances[2] == pytest.approx(0.0, abs=0.1)
 
 
-def offer(num_agreed: int) -> OfferedRow:
-    return OfferedRow(AcceptanceHistory(), "ngram", copied(num_agreed), num_left=99)
+def offer(match_len: int) -> OfferedRow:
+    return OfferedRow(AcceptanceHistory(), "ngram", copied(match_len), num_left=99)
 
 
 def checked(policy: GoodputPolicy, rows: Sequence[OfferedRow]) -> list[int]:
@@ -109,7 +109,7 @@ def test_where_rows_cost_nothing_what_follows_one_equal_token_is_checked_too() -
 
 
 def test_where_rows_cost_only_what_follows_a_long_agreement_is() -> None:
-    offers = [offer(1)] * 2 + [offer(MOST_AGREED)] * 6
+    offers = [offer(1)] * 2 + [offer(MAX_MATCH)] * 6
     assert checked(policy(0.007, 0.0005, 8), offers) == [0] * 2 + [K] * 6
 
 
@@ -142,8 +142,8 @@ def test_what_is_learnt_of_copied_tokens_says_what_is_checked() -> None:
     chooser = policy(0.007, 0.0005, 8)
     for _ in range(300):
         history = AcceptanceHistory()
-        chooser.learn(history, "ngram", copied(MOST_AGREED), (0,))
-    assert checked(chooser, [offer(MOST_AGREED)] * 8) == [0] * 8
+        chooser.learn(history, "ngram", copied(MAX_MATCH), (0,))
+    assert checked(chooser, [offer(MAX_MATCH)] * 8) == [0] * 8
     assert chooser.figures["acceptance_ngram"] < 0.1
 
 

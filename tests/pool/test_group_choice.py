@@ -14,11 +14,11 @@ from specdec_core.speculation.token_selection import (
     CandidateBatch,
     CandidateSize,
     Chances,
-    ChancesByPlace,
+    ChancesByPosition,
     DraftedRow,
     best,
     counts,
-    likeliest_first,
+    most_likely_first,
 )
 
 
@@ -65,15 +65,15 @@ class _EvenCost(PassPrices):
         return rows
 
 
-@pytest.mark.parametrize(("num_bare", "price"), [(3, 1.2), (15, 1.4), (63, 1.6)])
+@pytest.mark.parametrize(("num_undrafted", "price"), [(3, 1.2), (15, 1.4), (63, 1.6)])
 def test_the_more_sequences_gain_nothing_the_more_a_drafted_token_must_earn(
-    num_bare: int, price: float
+    num_undrafted: int, price: float
 ) -> None:
     """As a multiple of the time that its row adds."""
-    size = num_bare + 1
+    size = num_undrafted + 1
     for share, is_kept in ((0.99, False), (1.01, True)):
         tokens = [share * price * size / 10] * 6
-        group = CandidateBatch(size, Chances(tokens), num_bare=num_bare)
+        group = CandidateBatch(size, Chances(tokens), num_undrafted=num_undrafted)
         assert (best(counts(group, _EvenCost())).num_kept > 0) == is_kept
 
 
@@ -96,7 +96,7 @@ def test_chances_by_place_are_those_that_could_be_listed(
     rate: float, size: int, num_places: int, data: st.DataObject
 ) -> None:
     listed = Chances([rate**place for place in range(1, num_places + 1) for _ in range(size)])
-    by_place = ChancesByPlace(rate, size, num_places)
+    by_place = ChancesByPosition(rate, size, num_places)
     assert len(by_place) == len(listed)
     first = data.draw(st.integers(0, len(listed)))
     end = data.draw(st.integers(first, len(listed)))
@@ -122,13 +122,13 @@ def test_the_likeliest_tokens_come_first_and_of_those_alike_who_has_the_most_lef
         DraftedRow(2, [0.52, 0.27], 30),
         DraftedRow(3, [0.9], 5),
     ]
-    assert likeliest_first(runs) == ([3, 2, 0, 2, 0], [0.9, 0.52, 0.5, 0.27, 0.25])
+    assert most_likely_first(runs) == ([3, 2, 0, 2, 0], [0.9, 0.52, 0.5, 0.27, 0.25])
 
 
 @given(st.lists(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=15), min_size=1, max_size=9))
 def test_every_token_is_listed_once_behind_those_before_it(rows: list[list[float]]) -> None:
     runs = [DraftedRow(n, sorted(row, reverse=True), 7 * n % 5) for n, row in enumerate(rows)]
-    order, chances = likeliest_first(runs)
+    order, chances = most_likely_first(runs)
     for run in runs:
         own = [chance for row, chance in zip(order, chances, strict=True) if row == run.row]
         assert own == list(run.chances)

@@ -25,7 +25,7 @@ class _ByKind(FixedPolicy):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "num_live", "found", "num_agreed"),
+    ("prompt", "num_live", "found", "match_len"),
     [
         ((7, 5, 9, 8, 5), 4, (9, 8, 5), 1),
         ((7, 5, 9, 8, 5), 5, (), 0),
@@ -35,7 +35,7 @@ class _ByKind(FixedPolicy):
     ids=["one agrees, few live", "one agrees, many live", "two agree, many live", "two, few"],
 )
 def test_what_follows_one_equal_token_is_left_out_where_many_live(
-    prompt: tuple[int, ...], num_live: int, found: tuple[int, ...], num_agreed: int
+    prompt: tuple[int, ...], num_live: int, found: tuple[int, ...], match_len: int
 ) -> None:
     lookup = NgramConfig(lookup_max=8, lookup_min=1)
     speculation = SpeculationConfig(method=SpecMethod.NGRAM, num_draft_tokens=3, ngram=lookup)
@@ -45,5 +45,5 @@ def test_what_follows_one_equal_token_is_left_out_where_many_live(
     target: Any = SimpleNamespace(sequences=range(num_live))
     proposer.begin_rounds([sequence], {"target": target}, 1.0)
     assert proposer.proposal(sequence) == found
-    told = estimates(num_agreed, 3, is_drawn=True) if num_agreed else ((), ())
+    told = estimates(match_len, 3, is_drawn=True) if match_len else ((), ())
     assert sequence.round.local[1:] == told

@@ -23,7 +23,7 @@ class ScriptedIndex(NgramIndex):
     def propose(self, num_tokens: int) -> tuple[int, ...]:
         """See NgramIndex. Every proposal agrees as far as is looked."""
         super().propose(num_tokens)
-        self.num_agreed = self._agreed
+        self.match_len = self._agreed
         return tuple(self._script.tokens(self._number, len(self._ids), num_tokens))
 
 

@@ -59,4 +59,4 @@ def test_a_lookup_proposes_what_follows_its_ids() -> None:
     row: Any = SimpleNamespace(ids=ids)
     index = drafter.begin(row)
     assert list(index.propose(4)) == _answer(script, _PROMPT, 14)[10:]
-    assert index.num_agreed == drafter.lengths.lookup_max
+    assert index.match_len == drafter.lengths.lookup_max
