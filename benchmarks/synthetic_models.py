@@ -15,9 +15,9 @@ from specdec_core.config import Numerics
 from specdec_core.loading.loader import (
     DType,
     LoadConfig,
+    apply_numerics,
     load_model,
     make_decoder,
-    settle_numerics,
 )
 from specdec_core.worker.model_runner import ModelRunner
 
@@ -66,7 +66,7 @@ def load_target(options: ModelOptions) -> ModelRunner:
         return load_named(options.target, options, options.numerics)
     pair = pair_shape(options.target)
     target = _random(pair.target, pair.vocab_size, options)
-    settle_numerics(target, options.numerics)
+    apply_numerics(target, options.numerics)
     return target
 
 

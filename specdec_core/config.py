@@ -180,7 +180,7 @@ class SpeculationConfig:
     def uses_draft_model(self) -> bool:
         return self.method is not None and uses_draft_model(self.method)
 
-    def settled(self, *, has_draft: bool) -> SpeculationConfig:
+    def resolved(self, *, has_draft: bool) -> SpeculationConfig:
         """Return the configuration with a method, for an engine with or without a draft model."""
         if self.method is not None:
             return self

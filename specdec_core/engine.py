@@ -42,10 +42,10 @@ class AlgorithmName(StrEnum):
     EQSPEC = "eqspec"
     EXSPEC_PADDED = "exspec-padded"
 
-    def k_policy(self, asked: KPolicyName) -> KPolicyName:
+    def k_policy(self, default: KPolicyName) -> KPolicyName:
         """Return the K policy in effect. Only exspec follows one. The padded algorithms draft K
         tokens in every round."""
-        return asked if self is AlgorithmName.EXSPEC else KPolicyName.FIXED
+        return default if self is AlgorithmName.EXSPEC else KPolicyName.FIXED
 
 
 class Engine:
@@ -67,7 +67,7 @@ class Engine:
     ) -> None:
         """`grammars` compiles the grammars of structured output. None refuses such requests."""
         config = config or SchedulerConfig()
-        speculation = config.speculation.settled(has_draft=draft is not None)
+        speculation = config.speculation.resolved(has_draft=draft is not None)
         config = replace(config, speculation=speculation)
         _check_pair(target, draft, speculation.method)
         self.end_token_ids = end_token_ids
@@ -181,8 +181,8 @@ class Engine:
     def _check(self, request: Request) -> None:
         check_method(request.spec_method)
         request.rules.compiled(self._grammars)
-        told = request.emitted_token_ids + request.resume_token_ids
-        ids = (*request.prompt_token_ids, *told)
+        generated = request.emitted_token_ids + request.resume_token_ids
+        ids = (*request.prompt_token_ids, *generated)
         wrong = next((i for i in ids if not 0 <= i < self.vocab_size), None)
         if wrong is not None:
             raise InvalidRequestError(f"token id {wrong} is outside 0..{self.vocab_size - 1}")

@@ -113,10 +113,10 @@ class Request:
                 param="resume.token_ids",
             )
         if not self.stop_ids.isdisjoint(ids[:-1]):
-            place = next(i for i, token_id in enumerate(ids) if token_id in self.stop_ids)
+            index = next(i for i, token_id in enumerate(ids) if token_id in self.stop_ids)
             raise InvalidRequestError(
-                f"resume: token id {ids[place]} at position {place} ends the answer, "
-                f"but {len(ids) - place - 1} token ids follow it",
+                f"resume: token id {ids[index]} at position {index} ends the answer, "
+                f"but {len(ids) - index - 1} token ids follow it",
                 param="resume.token_ids",
             )
 

@@ -41,8 +41,8 @@ def rows_that_gain(times: Sequence[StepTime], most: int) -> int:
     passes are too slow to time two sizes, or if the times are implausible.
     """
     plain, rows = _plain(times), _LEAST_ROWS
-    is_told = len(plain) >= 2 and are_plausible(times)
-    while is_told and 2 * rows <= most and _gain(plain, rows) >= _MIN_GAIN:
+    is_measured = len(plain) >= 2 and are_plausible(times)
+    while is_measured and 2 * rows <= most and _gain(plain, rows) >= _MIN_GAIN:
         rows *= 2
     return min(rows, most)
 

@@ -40,7 +40,7 @@ class Stopwatch:
         if self._is_cuda:
             self._pending[-1][1].record(torch.cuda.current_stream(self._device))
             if len(self._pending) > _MAX_PENDING:
-                self._settle(self._num_past())
+                self._collect(self._num_past())
         else:
             self._seconds += time.perf_counter() - self._started_s
 
@@ -48,14 +48,14 @@ class Stopwatch:
     def seconds(self) -> float:
         if self._pending:
             self._pending[-1][1].synchronize()
-        self._settle(len(self._pending))
+        self._collect(len(self._pending))
         return self._seconds
 
     def _num_past(self) -> int:
         """Return the number of stages, from the first on, that the GPU has finished."""
         return len(list(takewhile(_has_passed, self._pending)))
 
-    def _settle(self, count: int) -> None:
+    def _collect(self, count: int) -> None:
         for first, last in self._pending[:count]:
             self._seconds += first.elapsed_time(last) / 1000
         del self._pending[:count]

@@ -119,7 +119,7 @@ class TokenListModel:
 class PaddedTokenList:
     """A PaddedLM whose keys are the token ids themselves and whose values are their positions.
 
-    It reads a row through `places`, as a mask would show it. A token at a wrong position, a token
+    It reads a row through `positions`, as a mask would show it. A token at a wrong one, a token
     that should be hidden and one that is hidden though it should be seen all change the logits.
     """
 
@@ -155,15 +155,15 @@ class PaddedTokenList:
         columns = slice(end - len(tokens), end)
         ids_BS, positions_BS = self._rectangle(kv)
         ids_BS[row, columns] = torch.tensor(tokens, dtype=torch.long)
-        positions_BS[row, columns] = kv.places(kv.num_columns)[row, columns]
+        positions_BS[row, columns] = kv.positions(kv.num_columns)[row, columns]
 
     def _logits(self, kv: PaddedKV, row: int, num_logits: int) -> list[Tensor]:
         ids_BS, positions_BS = self._rectangle(kv)
-        places_S = kv.places(kv.num_columns)[row]
+        position_S = kv.positions(kv.num_columns)[row]
         end = kv.ends[row]
         rows = []
         for last in range(end - num_logits, end):
-            is_seen_S = (places_S >= 0) & (places_S <= places_S[last])
+            is_seen_S = (position_S >= 0) & (position_S <= position_S[last])
             ids = ids_BS[row, is_seen_S].tolist()
             positions = positions_BS[row, is_seen_S].tolist()
             is_contiguous = positions == list(range(len(ids)))

@@ -13,7 +13,7 @@ from benchmarks.gpu_report.results import Findings
 from benchmarks.gpu_report.settings import Settings, Sizes
 from specdec_core import Request, SamplingParams, SpecMethod
 from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION
-from specdec_core.loading.memory_plan import ColocatedDraft, MemoryPlan, place
+from specdec_core.loading.memory_plan import ColocatedDraft, MemoryPlan, build_runner
 from specdec_core.worker.model_runner import ModelRunner, kv_shape
 
 _REHEARSED_TOKENS = 8192
@@ -49,7 +49,7 @@ def _place(
         max_choices=rows * (sizes.k + 1),
         companion=_companion(settings) if is_target else None,
     )
-    return place(network, placing)
+    return build_runner(network, placing)
 
 
 def _companion(settings: Settings) -> ColocatedDraft:

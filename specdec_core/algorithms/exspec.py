@@ -45,7 +45,7 @@ class Exspec:
     ) -> None:
         if config.overlap is OverlapMode.AUTO:  # in one thread draft and target take turns anyway
             config = replace(config, overlap=OverlapMode.NEVER)
-        self._pool = Scheduler(config, epoch=_EPOCH)
+        self._scheduler = Scheduler(config, epoch=_EPOCH)
         self._clock = clock
         self._grammars = grammars
         self._replicas: dict[str, Replica] = {}
@@ -57,11 +57,11 @@ class Exspec:
 
     @property
     def has_work(self) -> bool:
-        return self._pool.has_work or bool(self._leases)
+        return self._scheduler.has_work or bool(self._leases)
 
     @property
     def stats(self) -> AlgorithmStats:
-        counters = self._pool.counters()
+        counters = self._scheduler.counters()
         return AlgorithmStats(
             num_rounds=counters.num_groups,
             num_committed=counters.num_committed,
@@ -77,10 +77,10 @@ class Exspec:
         )
 
     def add(self, request: Request) -> None:
-        self._pool.add(request, self._clock())
+        self._scheduler.add(request, self._clock())
 
     def abort(self, request_id: str) -> bool:
-        return self._pool.abort(request_id, self._clock())
+        return self._scheduler.abort(request_id, self._clock())
 
     def step(self) -> list[TokenEvent]:
         """Run the groups that were formed, form the next ones, return the committed tokens."""
@@ -88,7 +88,7 @@ class Exspec:
         for lease in leases:
             self._run(lease)
         started = time.perf_counter()
-        commands = self._pool.advance(self._clock())
+        commands = self._scheduler.advance(self._clock())
         self._seconds["schedule"] += time.perf_counter() - started
         return [event for command in commands if (event := self._carry_out(command)) is not None]
 
@@ -107,10 +107,10 @@ class Exspec:
         stage = "verify" if lease.role is Role.TARGET else "draft"
         self._seconds[stage] += result.seconds
         started = time.perf_counter()
-        self._pool.on_result(result, self._clock())
+        self._scheduler.on_result(result, self._clock())
         self._seconds["schedule"] += time.perf_counter() - started
 
     def _join(self, model: CachedModel, role: Role) -> None:
         self._replicas[role.value] = Replica(model, role, self._grammars)
         info = replica_info(model, role, role.value, _INCARNATION, device=_DEVICE)
-        self._pool.register(info, self._clock())
+        self._scheduler.register(info, self._clock())

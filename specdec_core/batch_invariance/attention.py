@@ -33,7 +33,7 @@ bit."""
 _PAIRED = 32
 """Maximum distance of keys whose values cancel. Queries at the end of such a stretch see rounding
 alone."""
-_PLACES = (31, 95, 223, 255, 319, 383, 447, 511, 543, 735, 863, 1023, 1311, 1951)
+_POSITIONS = (31, 95, 223, 255, 319, 383, 447, 511, 543, 735, 863, 1023, 1311, 1951)
 """Positions whose queries are compared. Each is the last of its pairs."""
 _FLOAT32_BITS = 24
 _SPREAD = 6
@@ -55,24 +55,24 @@ class _Probe:
     """[1, K, N, D]"""
     scaling: float
 
-    def attend(self, places: Sequence[int], num_queries: int, key_len: int) -> Tensor:
-        """Attend with the queries at `places` and the next ones, a row for each place; return [R,
+    def attend(self, positions: Sequence[int], num_queries: int, key_len: int) -> Tensor:
+        """Attend with the queries at `positions` and the next ones, a row for each one; return [R,
         Q, H, D]."""
-        queries = [p + i for p in places for i in range(num_queries)]
+        queries = [p + i for p in positions for i in range(num_queries)]
         query_index = torch.tensor(queries, device=self.query.device)
         output_THD = attend_rows(
             self.query[query_index],
-            self.key[:, :, :key_len].expand(len(places), -1, -1, -1).contiguous(),
-            self.value[:, :, :key_len].expand(len(places), -1, -1, -1).contiguous(),
+            self.key[:, :, :key_len].expand(len(positions), -1, -1, -1).contiguous(),
+            self.value[:, :, :key_len].expand(len(positions), -1, -1, -1).contiguous(),
             causal_mask(
-                query_index.view(len(places), -1),
+                query_index.view(len(positions), -1),
                 key_len,
                 self.query.shape[1] // self.key.shape[1],
                 self.query.dtype,
             ),
             self.scaling,
         )
-        return output_THD.view(len(places), num_queries, *output_THD.shape[1:])
+        return output_THD.view(len(positions), num_queries, *output_THD.shape[1:])
 
 
 @torch.inference_mode()
@@ -119,11 +119,11 @@ def _find_query_range(probes: Sequence[_Probe], length: int) -> SizeRange:
 def _result_in_rows_of(probe: _Probe, size: int, key_len: int) -> Tensor | None:
     """Return the results in rows of `size` queries, or None if a query's place in its row changes
     bits."""
-    places = _places(key_len - size)
-    output_RQHD = probe.attend(places, size, key_len)
+    positions = _compared_positions(key_len - size)
+    output_RQHD = probe.attend(positions, size, key_len)
     for shift in {size // 2, size - 1} - {0}:
-        late = [place for place in places if place >= shift]
-        shifted_RQHD = probe.attend([place - shift for place in late], size, key_len)
+        late = [position for position in positions if position >= shift]
+        shifted_RQHD = probe.attend([position - shift for position in late], size, key_len)
         if not torch.equal(shifted_RQHD[:, shift:], output_RQHD[-len(late) :, :-shift]):
             return None
     return output_RQHD
@@ -142,9 +142,12 @@ def _reads_like_whole(probe: _Probe, queries: SizeRange, key_len: int, length: i
     for first in range(0, min(length, 3 * _KEY_PERIOD), _KEY_PERIOD):
         for num_queries in _query_counts(queries):
             last = min(first + key_len, length) - num_queries
-            places = [first + p for p in range(_PAIRED - 1, key_len, _PAIRED) if first + p <= last]
+            positions = [
+                first + p for p in range(_PAIRED - 1, key_len, _PAIRED) if first + p <= last
+            ]
             rows = [
-                probe.attend(places, num_queries, first + size) for size in (key_len, _KEY_PERIOD)
+                probe.attend(positions, num_queries, first + size)
+                for size in (key_len, _KEY_PERIOD)
             ]
             if not torch.equal(*rows):
                 return False
@@ -154,10 +157,10 @@ def _reads_like_whole(probe: _Probe, queries: SizeRange, key_len: int, length: i
 def _is_independent(probe: _Probe, shape: AttentionShape, length: int) -> bool:
     """Return True if rows alone, at their own key length, equal rows in a batch at longer ones."""
     for num_queries in _query_counts(shape.queries):
-        places = _places(length - num_queries)
-        alone = [probe.attend([p], num_queries, shape.key_len(p + num_queries)) for p in places]
+        positions = _compared_positions(length - num_queries)
+        alone = [probe.attend([p], num_queries, shape.key_len(p + num_queries)) for p in positions]
         for key_len in _key_lens(shape, length):
-            seen = [p for p in places if p + num_queries <= key_len]
+            seen = [p for p in positions if p + num_queries <= key_len]
             if not torch.equal(
                 probe.attend(seen, num_queries, key_len), torch.cat(alone)[: len(seen)]
             ):
@@ -169,15 +172,15 @@ def _query_counts(queries: SizeRange) -> list[int]:
     return sorted({queries.low, min(5, queries.high), queries.high})
 
 
-def _places(last: int) -> list[int]:
-    return [place for place in _PLACES if place <= last]
+def _compared_positions(last: int) -> list[int]:
+    return [position for position in _POSITIONS if position <= last]
 
 
 def _key_lens(shape: AttentionShape, length: int) -> list[int]:
     """Return all key lengths that are used in the first blocks, then whole blocks."""
     lens = {shape.key_len(n) for n in range(_KEY_STEP, 3 * _KEY_PERIOD + 1, _KEY_STEP)}
     lens |= set(range(_KEY_PERIOD, length + 1, _KEY_PERIOD))
-    return sorted(n for n in lens if n <= length and n >= _PLACES[0] + shape.queries.high)
+    return sorted(n for n in lens if n <= length and n >= _POSITIONS[0] + shape.queries.high)
 
 
 def _score_probe(kv: KVShape, num_heads: int, length: int) -> _Probe:

@@ -94,7 +94,7 @@ def make_linears_exact(model: nn.Module) -> LinearClasses:
     Takes memory for a second copy of the largest linear. On a GPU it runs before the cache is made,
     which takes the rest. If a linear has no class, raises NotExactError before any is wrapped.
     """
-    found = {
+    by_shape = {
         _shape_name(module.plain): module.rows
         for module in model.modules()
         if isinstance(module, ExactLinear)
@@ -102,11 +102,11 @@ def make_linears_exact(model: nn.Module) -> LinearClasses:
     linears = list(plain_modules(model, _is_linear))
     for _, linear in linears:
         shape = _shape_name(linear)
-        if shape not in found:
-            found[shape] = _searched(linear)
+        if shape not in by_shape:
+            by_shape[shape] = _searched(linear)
     for name, linear in linears:
-        model.set_submodule(name, ExactLinear(linear, found[_shape_name(linear)]))
-    return tuple(sorted(found.items()))
+        model.set_submodule(name, ExactLinear(linear, by_shape[_shape_name(linear)]))
+    return tuple(sorted(by_shape.items()))
 
 
 def _searched(linear: Linear) -> SizeSet:
@@ -167,19 +167,19 @@ def _classes_of(results: Iterable[Tensor | None], min_rows: int) -> list[SizeSet
         if _agree(previous, result):
             ranges[current][-1] = SizeRange(ranges[current][-1].low, size)
         elif result is not None:
-            current = _place_of(result[:min_rows], firsts)
+            current = _index_of(result[:min_rows], firsts)
             ranges += [[] for _ in firsts[len(ranges) :]]
             ranges[current].append(SizeRange(size, size))
         previous = result
     return [SizeSet(tuple(some)) for some in ranges]
 
 
-def _place_of(first: Tensor, firsts: list[Tensor]) -> int:
+def _index_of(first: Tensor, firsts: list[Tensor]) -> int:
     """Return the index of equal bits in `firsts`. If they are new, append them."""
-    place = next((i for i, other in enumerate(firsts) if torch.equal(other, first)), len(firsts))
-    if place == len(firsts):
+    index = next((i for i, other in enumerate(firsts) if torch.equal(other, first)), len(firsts))
+    if index == len(firsts):
         firsts.append(first.clone())
-    return place
+    return index
 
 
 def _result_in_calls_of(probe: Linear, rows_MI: Tensor, size: int, min_rows: int) -> Tensor | None:

@@ -64,7 +64,7 @@ class NativeKernels:
         """Hash of source, compiler and machine. Equal identities mean equal bits."""
         self._add_norm = _declare(library.specdec_add_norm, 4 * "p" + 2 * "i" + "fi")
         self._gate = _declare(library.specdec_gate, 2 * "p" + 2 * "i")
-        self._turn = _declare(library.specdec_turn, 5 * "p" + 5 * "i" + "fi")
+        self._rotate = _declare(library.specdec_turn, 5 * "p" + 5 * "i" + "fi")
         self._linear = _declare(library.specdec_linear, 4 * "p" + 4 * "i")
         self.run_pass = _declare(library.specdec_run_pass, "pp")
         """Function of the addresses of `Model` and `Pass`. models/llama_cpu.py has the
@@ -96,7 +96,7 @@ class NativeKernels:
         self._gate(gate_up.data_ptr(), out_TI.data_ptr(), num_tokens, width)
         return out_TI
 
-    def turn(
+    def rotate(
         self,
         heads_TXD: Tensor,
         num_query_heads: int,
@@ -114,7 +114,7 @@ class NativeKernels:
         pointers = heads_TXD.data_ptr(), cos_TD.data_ptr(), sin_TD.data_ptr(), *norms
         stride = num_heads * size
         sizes = num_tokens, stride, num_query_heads, num_key_heads, size
-        self._turn(*pointers, *sizes, epsilon, torch.get_num_threads())
+        self._rotate(*pointers, *sizes, epsilon, torch.get_num_threads())
 
     def linear(
         self, rows_MI: Tensor, packed: Tensor, bias_O: Tensor | None, num_outputs: int

@@ -121,15 +121,15 @@ class BlockAllocator:
     def register(self, block: int, key: BlockKey) -> CachedBlock:
         """Make a full block findable. If another block has the key already, that block replaces
         it."""
-        found = self._by_key.get(key)
-        if found is None:
+        cached = self._by_key.get(key)
+        if cached is None:
             self._num_serials += 1
             self._keys[block] = key
-            self._by_key[key] = found = CachedBlock(block, self._num_serials)
-        elif found.block != block:
-            self.incref(found.block)
+            self._by_key[key] = cached = CachedBlock(block, self._num_serials)
+        elif cached.block != block:
+            self.incref(cached.block)
             self.free([block])
-        return found
+        return cached
 
     def evict(self, block: int) -> None:
         """Make the block unfindable. Does nothing for a block without a key."""

@@ -206,13 +206,13 @@ class PagedKV:
         num_full = state.length // self.block_size
         if len(state.serials) < num_full:
             return state.length
-        found = list(self._find(state, ids, root))
-        if found:
-            for cached in found:
+        matched = list(self._find(state, ids, root))
+        if matched:
+            for cached in matched:
                 self._allocator.incref(cached.block)
             self._allocator.free(state.blocks[num_full:])
-            state.blocks[num_full:] = array("i", [cached.block for cached in found])
-            state.serials += [cached.serial for cached in found]
+            state.blocks[num_full:] = array("i", [cached.block for cached in matched])
+            state.serials += [cached.serial for cached in matched]
             state.length = len(state.blocks) * self.block_size
         return state.length
 
@@ -227,16 +227,16 @@ class PagedKV:
     def _find(self, state: _Slot, ids: array[int], root: str) -> Iterator[CachedBlock]:
         parent: int | str = state.serials[-1] if state.serials else root
         for index in range(len(state.serials), len(ids) // self.block_size):
-            found = self._allocator.find(BlockKey(parent, self._ids_of(index, ids)))
-            if found is None:
+            matched = self._allocator.find(BlockKey(parent, self._ids_of(index, ids)))
+            if matched is None:
                 return
-            yield found
-            parent = found.serial
+            yield matched
+            parent = matched.serial
 
     def _ids_of(self, index: int, ids: array[int]) -> bytes:
         return ids[index * self.block_size : (index + 1) * self.block_size].tobytes()
 
-    def _copy_on_write(self, state: _Slot, index: int, num_places: int) -> None:
+    def _copy_on_write(self, state: _Slot, index: int, num_kept: int) -> None:
         """Prepare the slot to write after the first places of a block that other slots hold or may
         find."""
         block = state.blocks[index]
@@ -245,8 +245,8 @@ class PagedKV:
             return
         (own,) = self._allocator.allocate(1, state.blocks[index - 1] if index else None)
         self._clear((own,))
-        kept = self._pool_L2NBHD[:, :, block, :num_places]
-        self._pool_L2NBHD[:, :, own, :num_places].copy_(kept)
+        kept = self._pool_L2NBHD[:, :, block, :num_kept]
+        self._pool_L2NBHD[:, :, own, :num_kept].copy_(kept)
         self._allocator.free((block,))
         state.blocks[index] = own
 

@@ -49,9 +49,9 @@ def replace_linears(model: nn.Module, kernels: NativeKernels) -> int:
     }
     sizes = [linear.weight.numel() for linear in linears.values()]
     room = empty_in_huge_pages(sum(sizes) * torch.bfloat16.itemsize).view(torch.bfloat16)
-    for name, place in zip(list(linears), torch.split(room, sizes), strict=True):
+    for name, out in zip(list(linears), torch.split(room, sizes), strict=True):
         linear = linears.pop(name)  # so that no model is held twice
-        packed = _pack(linear.weight.detach(), place)
+        packed = _pack(linear.weight.detach(), out)
         model.set_submodule(name, NativeLinear(linear, kernels, packed))
     return len(sizes)
 
@@ -65,8 +65,8 @@ def _is_replaceable(module: nn.Linear) -> bool:
     )
 
 
-def _pack(weight_OI: Tensor, place: Tensor) -> Tensor:
-    """Return [O / 32, I / 2 pairs of inputs, 32 outputs, 2] in `place`, one block after another."""
+def _pack(weight_OI: Tensor, out: Tensor) -> Tensor:
+    """Return [O / 32, I / 2 pairs of inputs, 32 outputs, 2] in `out`, one block after another."""
     num_outputs, num_inputs = weight_OI.shape
     blocks = weight_OI.view(num_outputs // _TILE, _TILE, num_inputs // 2, 2).transpose(1, 2)
-    return place.view(blocks.shape).copy_(blocks)
+    return out.view(blocks.shape).copy_(blocks)

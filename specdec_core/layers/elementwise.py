@@ -53,7 +53,7 @@ class LayerOps(Protocol):
         """Add `update_TE` to `x_TE` in place; return the norm of the sum."""
         ...
 
-    def turn(self, heads_TXD: Tensor, rotation: Rotation, heads: Heads) -> Tensor:
+    def rotate(self, heads_TXD: Tensor, rotation: Rotation, heads: Heads) -> Tensor:
         """Apply the norms of query and key heads, if any, then the rotary position embedding.
 
         The embedding is that of arXiv 2104.09864. Return [T, X, D] with rotated query and key
@@ -75,7 +75,7 @@ class TorchOps:
         normed: Tensor = norm(x_TE)
         return normed
 
-    def turn(self, heads_TXD: Tensor, rotation: Rotation, heads: Heads) -> Tensor:
+    def rotate(self, heads_TXD: Tensor, rotation: Rotation, heads: Heads) -> Tensor:
         sizes = [heads.num_query, heads.num_key, heads.num_key]
         query, key, value = torch.split(heads_TXD, sizes, dim=1)
         if heads.query_norm is not None and heads.key_norm is not None:
@@ -97,12 +97,12 @@ class NativeOps:
     def add_norm(self, x_TE: Tensor, update_TE: Tensor | None, norm: RMSNorm) -> Tensor:
         return self._kernels.add_norm(x_TE, update_TE, norm.weight, norm.epsilon)
 
-    def turn(self, heads_TXD: Tensor, rotation: Rotation, heads: Heads) -> Tensor:
+    def rotate(self, heads_TXD: Tensor, rotation: Rotation, heads: Heads) -> Tensor:
         norms = None
         if heads.query_norm is not None and heads.key_norm is not None:
             norms = heads.query_norm.weight, heads.key_norm.weight, heads.key_norm.epsilon
         sizes = heads.num_query, heads.num_key
-        self._kernels.turn(heads_TXD, *sizes, rotation.cosine, rotation.sine, norms)
+        self._kernels.rotate(heads_TXD, *sizes, rotation.cosine, rotation.sine, norms)
         return heads_TXD
 
     def gate(self, gate_up: Tensor, activation: nn.Module) -> Tensor:

@@ -37,22 +37,22 @@ def _add_norm(  # type: ignore[no-untyped-def]
     wait_for_inputs(STARTS_EARLY)
     number_E = tl.arange(0, PADDED)
     is_there_E = number_E < WIDTH
-    place_E = tl.program_id(0).to(tl.int64) * WIDTH + number_E
-    x_E = tl.load(x + place_E, mask=is_there_E, other=0.0)
+    offset_E = tl.program_id(0).to(tl.int64) * WIDTH + number_E
+    x_E = tl.load(x + offset_E, mask=is_there_E, other=0.0)
     dtype = x_E.dtype
     if ADDS:
-        update_E = tl.load(update + place_E, mask=is_there_E, other=0.0)
+        update_E = tl.load(update + offset_E, mask=is_there_E, other=0.0)
         x_E = (x_E.to(tl.float32) + update_E.to(tl.float32)).to(dtype)
-        tl.store(x + place_E, x_E, mask=is_there_E)
+        tl.store(x + offset_E, x_E, mask=is_there_E)
     wide_E = x_E.to(tl.float32)
     scale = tl.rsqrt(tl.sum(wide_E * wide_E, 0) / WIDTH + epsilon)
     normed_E = (wide_E * scale).to(dtype).to(tl.float32)
     weight_E = tl.load(weight + number_E, mask=is_there_E, other=0.0).to(tl.float32)
-    tl.store(output + place_E, (normed_E * weight_E).to(dtype), mask=is_there_E)
+    tl.store(output + offset_E, (normed_E * weight_E).to(dtype), mask=is_there_E)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _turn(  # type: ignore[no-untyped-def]
+def _rotate(  # type: ignore[no-untyped-def]
     heads,
     cosine,
     sine,
@@ -76,9 +76,9 @@ def _turn(  # type: ignore[no-untyped-def]
     is_pair_P = pair_P < HALF
     is_there_XP = (head_X < NUM_QUERY + NUM_KEY)[:, None] & is_pair_P[None, :]
     row = heads + token * ((NUM_QUERY + 2 * NUM_KEY) * HEAD_DIM)
-    place_XP = head_X[:, None] * HEAD_DIM + pair_P[None, :]
-    low_XP = tl.load(row + place_XP, mask=is_there_XP, other=0.0)
-    high_XP = tl.load(row + place_XP + HALF, mask=is_there_XP, other=0.0)
+    offset_XP = head_X[:, None] * HEAD_DIM + pair_P[None, :]
+    low_XP = tl.load(row + offset_XP, mask=is_there_XP, other=0.0)
+    high_XP = tl.load(row + offset_XP + HALF, mask=is_there_XP, other=0.0)
     dtype = low_XP.dtype
     low_XP, high_XP = low_XP.to(tl.float32), high_XP.to(tl.float32)
     if HAS_NORMS:
@@ -104,8 +104,8 @@ def _turn(  # type: ignore[no-untyped-def]
     high_kept_XP = (high_XP * high_cosine_P[None, :]).to(dtype).to(tl.float32)
     low_added_XP = (-high_XP * low_sine_P).to(dtype).to(tl.float32)
     high_added_XP = (low_XP * high_sine_P[None, :]).to(dtype).to(tl.float32)
-    tl.store(row + place_XP, (low_kept_XP + low_added_XP).to(dtype), mask=is_there_XP)
-    tl.store(row + place_XP + HALF, (high_kept_XP + high_added_XP).to(dtype), mask=is_there_XP)
+    tl.store(row + offset_XP, (low_kept_XP + low_added_XP).to(dtype), mask=is_there_XP)
+    tl.store(row + offset_XP + HALF, (high_kept_XP + high_added_XP).to(dtype), mask=is_there_XP)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -117,9 +117,9 @@ def _gate(  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     number_I = tl.program_id(1) * GATED + tl.arange(0, GATED)
     is_there_I = number_I < WIDTH
-    place_I = row * (2 * WIDTH) + number_I
-    gate_I = tl.load(gate_up + place_I, mask=is_there_I, other=0.0)
-    up_I = tl.load(gate_up + place_I + WIDTH, mask=is_there_I, other=0.0)
+    offset_I = row * (2 * WIDTH) + number_I
+    gate_I = tl.load(gate_up + offset_I, mask=is_there_I, other=0.0)
+    up_I = tl.load(gate_up + offset_I + WIDTH, mask=is_there_I, other=0.0)
     wide_I = gate_I.to(tl.float32)
     gated_I = (wide_I / (1.0 + tl.exp(-wide_I))).to(gate_I.dtype).to(tl.float32)
     product_I = (gated_I * up_I.to(tl.float32)).to(gate_I.dtype)
@@ -156,7 +156,7 @@ class TritonOps:
             )
         return output_TE
 
-    def turn(self, heads_TXD: Tensor, rotation: Rotation, heads: Heads) -> Tensor:
+    def rotate(self, heads_TXD: Tensor, rotation: Rotation, heads: Heads) -> Tensor:
         """See LayerOps. In place."""
         query_norm, key_norm = heads.query_norm, heads.key_norm
         has_norms = query_norm is not None and key_norm is not None
@@ -164,7 +164,7 @@ class TritonOps:
         head_dim = heads_TXD.shape[2]
         num_turned = heads.num_query + heads.num_key
         with torch.cuda.device_of(heads_TXD):  # type: ignore[no-untyped-call]
-            _turn[(len(heads_TXD), triton.cdiv(num_turned, _TURNED_HEADS))](
+            _rotate[(len(heads_TXD), triton.cdiv(num_turned, _TURNED_HEADS))](
                 heads_TXD,
                 rotation.cosine,
                 rotation.sine,

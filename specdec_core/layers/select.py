@@ -77,8 +77,8 @@ def _sizes_of(model: Any) -> Sizes:
 @torch.inference_mode()
 def is_right(ops: LayerOps, sizes: Sizes, dtype: torch.dtype, device: torch.device) -> bool:
     """Return True if the results match PyTorch's, except for the order of sums."""
-    expected, found = (_answers(some, sizes, dtype, device) for some in (TorchOps(), ops))
-    pairs = zip(expected, found, strict=True)
+    expected, actual = (_answers(some, sizes, dtype, device) for some in (TorchOps(), ops))
+    pairs = zip(expected, actual, strict=True)
     return all(torch.allclose(a, b, atol=_TOLERANCE, rtol=_TOLERANCE) for a, b in pairs)
 
 
@@ -97,7 +97,7 @@ def _answers(ops: LayerOps, sizes: Sizes, dtype: torch.dtype, device: torch.devi
     rotation = Rotation(made(_NUM_ROWS, sizes.head_dim), made(_NUM_ROWS, sizes.head_dim))
     first_TE = ops.add_norm(x_TE, None, norm)
     second_TE = ops.add_norm(x_TE, update_TE, norm)
-    turned_TXD = ops.turn(heads_TXD, rotation, heads)
+    turned_TXD = ops.rotate(heads_TXD, rotation, heads)
     gated_TI = ops.gate(made(_NUM_ROWS, 2 * sizes.ffn), nn.SiLU())
     return [some.float() for some in (first_TE, second_TE, x_TE, turned_TXD, gated_TI)]
 

@@ -21,7 +21,7 @@ _SIZES = ((1, 1), (8, 5), (32, 5))
 _logger = logging.getLogger(__name__)
 
 
-def leave_exact_where_dear(model: ModelRunner) -> None:
+def leave_exact_if_expensive(model: ModelRunner) -> None:
     """Return an exact GPU model to fast numerics if exact passes of any size cost more than
     MAX_COST.
 

@@ -29,11 +29,11 @@ from specdec_core.config import (
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, NotExactError
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.draft_vocabulary import reduce_head
-from specdec_core.loading.exact_cost import leave_exact_where_dear
+from specdec_core.loading.exact_cost import leave_exact_if_expensive
 from specdec_core.loading.files import local_folder, model_digest, weight_files
 from specdec_core.loading.fingerprint import numerics_fingerprint
-from specdec_core.loading.memory_plan import ColocatedDraft, MemoryPlan, place
-from specdec_core.loading.profiler import known_or_timed
+from specdec_core.loading.memory_plan import ColocatedDraft, MemoryPlan, build_runner
+from specdec_core.loading.profiler import cached_or_timed
 from specdec_core.loading.self_check import check_rows, make_exact
 from specdec_core.loading.self_check_cache import check_rows_once
 from specdec_core.loading.tokenizers import check_same_tokenizer, load_tokenizer
@@ -101,7 +101,7 @@ class LoadConfig:
             if value is not None and value < 1:
                 raise InvalidRequestError(f"{name} must be at least 1, got {value}")
 
-    def tell(self, stage: str) -> None:
+    def report_stage(self, stage: str) -> None:
         if self.on_stage is not None:
             self.on_stage(stage)
 
@@ -155,7 +155,7 @@ def load_pair(
 def timed(loaded: LoadedModel, role: Role) -> LoadedModel:
     """Time the passes of the model, store the times in it, and return `loaded`."""
     identity = f"{loaded.digest} {loaded.fingerprint}"
-    loaded.model.step_times = known_or_timed(loaded.model, role, identity)
+    loaded.model.step_times = cached_or_timed(loaded.model, role, identity)
     return loaded
 
 
@@ -173,9 +173,9 @@ def load_model(
     check_supported(model_config, max_model_len)
     weight_files(folder)
     vocab_size = len(load_tokenizer(str(folder)))
-    config.tell("reading weights")
+    config.report_stage("reading weights")
     weights = _weights(folder, config)
-    placing = MemoryPlan(
+    plan = MemoryPlan(
         vocab_size=vocab_size,
         max_model_len=max_model_len,
         kv_cache_tokens=config.kv_cache_tokens,
@@ -185,14 +185,14 @@ def load_model(
         max_choices=config.max_choices,
         companion=companion,
     )
-    config.tell("preparing linears")
+    config.report_stage("preparing linears")
     numerics = _numerics_of_linears(weights, config.numerics)
-    config.tell("planning the cache")
-    model = place(weights, placing)
+    config.report_stage("planning the cache")
+    model = build_runner(weights, plan)
     if numerics is not Numerics.FAST:
-        config.tell("proving exact numerics")
+        config.report_stage("proving exact numerics")
     digest = model_digest(folder)
-    settle_numerics(model, numerics, partial(check_rows_once, digest=digest))
+    apply_numerics(model, numerics, partial(check_rows_once, digest=digest))
     return LoadedModel(
         model=model,
         end_token_ids=_end_token_ids(folder, model_config),
@@ -222,7 +222,7 @@ def companion_of(folder: Path, dtype: DType, device: torch.device) -> ColocatedD
     )
 
 
-def settle_numerics(
+def apply_numerics(
     model: ModelRunner,
     numerics: Numerics,
     check: Callable[[ModelRunner], None] = check_rows,
@@ -239,7 +239,7 @@ def settle_numerics(
     except NotExactError as error:
         numerics = _go_on_fast(numerics, error)
     if numerics is Numerics.AUTO:
-        leave_exact_where_dear(model)
+        leave_exact_if_expensive(model)
 
 
 def _numerics_of_linears(weights: nn.Module, numerics: Numerics) -> Numerics:

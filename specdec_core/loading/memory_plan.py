@@ -63,43 +63,43 @@ class ColocatedDraft:
 
 
 def share_of(
-    own: ColocatedDraft, crowd: Sequence[ColocatedDraft], total: int, utilization: float
+    own: ColocatedDraft, colocated: Sequence[ColocatedDraft], total: int, utilization: float
 ) -> float:
-    """Return the share of a GPU's `total` bytes for one of the processes in `crowd`.
+    """Return the share of a GPU's `total` bytes for one of the processes in `colocated`.
 
     Together the processes use `utilization` of the GPU. Each gets its weights and the memory of an
     equal number of KV blocks. Each process computes its share without asking the others.
     """
-    room = total * utilization - sum(one.weight_bytes for one in crowd)
-    num_blocks = max(room, 0.0) / sum(one.spec.bytes_per_block for one in crowd)
+    room = total * utilization - sum(one.weight_bytes for one in colocated)
+    num_blocks = max(room, 0.0) / sum(one.spec.bytes_per_block for one in colocated)
     taken = own.weight_bytes + num_blocks * own.spec.bytes_per_block
     return min(taken / total, utilization)
 
 
-def place(weights: PreTrainedModel | LlamaModel, placing: MemoryPlan) -> ModelRunner:
+def build_runner(weights: PreTrainedModel | LlamaModel, plan: MemoryPlan) -> ModelRunner:
     """Return the model with its cache, recorder and attention for its device."""
-    _settle_device(weights.device)
-    attention = None if placing.enforce_eager else block_attention_for(weights)
-    tokens = placing.kv_cache_tokens or _planned_blocks(weights, placing, attention) * BLOCK_SIZE
-    if tokens < placing.max_model_len:
+    _configure_device(weights.device)
+    attention = None if plan.enforce_eager else block_attention_for(weights)
+    tokens = plan.kv_cache_tokens or _planned_blocks(weights, plan, attention) * BLOCK_SIZE
+    if tokens < plan.max_model_len:
         raise InvalidRequestError(
             f"a KV cache of {tokens} tokens cannot hold one sequence of "
-            f"max_model_len={placing.max_model_len}; lower max_model_len or raise kv_cache_tokens"
+            f"max_model_len={plan.max_model_len}; lower max_model_len or raise kv_cache_tokens"
         )
     return ModelRunner(
         weights,
-        vocab_size=placing.vocab_size,
+        vocab_size=plan.vocab_size,
         kv_cache_tokens=tokens,
-        max_model_len=placing.max_model_len,
+        max_model_len=plan.max_model_len,
         max_tokens_per_pass=MAX_TOKENS[weights.device.type],
-        enable_prefix_caching=placing.enable_prefix_caching,
-        recorder=None if placing.enforce_eager else recorder_for(weights.device),
+        enable_prefix_caching=plan.enable_prefix_caching,
+        recorder=None if plan.enforce_eager else recorder_for(weights.device),
         block_attention=attention,
-        max_choices=placing.max_choices,
+        max_choices=plan.max_choices,
     )
 
 
-def _settle_device(device: torch.device) -> None:
+def _configure_device(device: torch.device) -> None:
     """Disable cuDNN's attention before anything is measured. PyTorch prefers it on an H100, but it
     makes a plan for each new shape, and passes have many shapes."""
     if device.type == "cuda":
@@ -117,29 +117,29 @@ def _shape(weights: PreTrainedModel | LlamaModel) -> KVShape:
 
 
 def _planned_blocks(
-    weights: PreTrainedModel | LlamaModel, placing: MemoryPlan, attention: BlockAttention | None
+    weights: PreTrainedModel | LlamaModel, plan: MemoryPlan, attention: BlockAttention | None
 ) -> int:
     shape = _shape(weights)
     if shape.device.type != "cuda":
         # The worst case is float32: bfloat16 logits with penalties or a bias are copied to float32.
-        logit_bytes = placing.max_choices * weights.config.vocab_size * torch.float32.itemsize
+        logit_bytes = plan.max_choices * weights.config.vocab_size * torch.float32.itemsize
         return default_kv_blocks(shape.spec(), logit_bytes)
-    pass_bytes, round_bytes = _workspace_bytes(weights, placing, attention)
+    pass_bytes, round_bytes = _workspace_bytes(weights, plan, attention)
     needs = KVNeeds(
         spec=shape.spec(),
         num_layers=shape.num_layers,
         workspace_bytes=pass_bytes,
         choice_bytes=max(round_bytes - pass_bytes, 0),
-        logit_bytes=most_logits(placing.max_choices)
+        logit_bytes=most_logits(plan.max_choices)
         * weights.config.vocab_size
         * shape.dtype.itemsize,
-        is_recorded=not placing.enforce_eager,
+        is_recorded=not plan.enforce_eager,
         reads_blocks=attention is not None,
     )
-    if placing.companion is not None:
-        needs = _beside(needs, placing.companion)
+    if plan.companion is not None:
+        needs = _beside(needs, plan.companion)
     memory = DeviceMemory.now(shape.device)
-    return plan_kv_blocks(memory, needs, placing.gpu_memory_utilization)
+    return plan_kv_blocks(memory, needs, plan.gpu_memory_utilization)
 
 
 def _beside(needs: KVNeeds, companion: ColocatedDraft) -> KVNeeds:
@@ -153,25 +153,25 @@ def _beside(needs: KVNeeds, companion: ColocatedDraft) -> KVNeeds:
 
 
 def _workspace_bytes(
-    weights: PreTrainedModel | LlamaModel, placing: MemoryPlan, attention: BlockAttention | None
+    weights: PreTrainedModel | LlamaModel, plan: MemoryPlan, attention: BlockAttention | None
 ) -> tuple[int, int]:
     """Measure the bytes of the largest pass without weights and cache, and of the pass with
     sampling.
 
     The pass is a long prefill that returns the number of logits of a large group.
     """
-    count = min(MAX_TOKENS["cuda"], placing.max_model_len)
-    num_slots = -(-placing.max_choices // count)
+    count = min(MAX_TOKENS["cuda"], plan.max_model_len)
+    num_slots = -(-plan.max_choices // count)
     spec = _shape(weights).spec()
     model = ModelRunner(
         weights,
-        vocab_size=placing.vocab_size,
+        vocab_size=plan.vocab_size,
         kv_cache_tokens=spec.max_len(num_slots * spec.blocks_for(count)),
-        max_model_len=placing.max_model_len,
+        max_model_len=plan.max_model_len,
         max_tokens_per_pass=MAX_TOKENS["cuda"],
         block_attention=attention,
     )
-    wanted = [min(count, placing.max_choices - start * count) for start in range(num_slots)]
+    wanted = [min(count, plan.max_choices - start * count) for start in range(num_slots)]
     return (
         peak_bytes(lambda: _score(model, count, wanted), weights.device),
         peak_bytes(lambda: _score_and_choose(model, count, wanted), weights.device),
@@ -192,5 +192,5 @@ def _score_and_choose(model: ModelRunner, count: int, wanted: Sequence[int]) -> 
     logits = _score(model, count, wanted)
     for params in _CHOSEN_BY:
         rules = SamplingRules(params, prompt_len=0)
-        rows = [SampleRow(rules, place) for place in range(len(logits))]
+        rows = [SampleRow(rules, position) for position in range(len(logits))]
         choose(logits, rows, model.vocab_size)

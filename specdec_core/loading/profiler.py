@@ -60,7 +60,7 @@ _VERSION = 5
 _logger = logging.getLogger(__name__)
 
 
-def known_or_timed(
+def cached_or_timed(
     model: CachedModel, role: Role, identity: str, folder: Path | None = None
 ) -> tuple[StepTime, ...]:
     """Return the stored step times for this `identity`, or measure new ones.
@@ -74,22 +74,22 @@ def known_or_timed(
     except OSError as error:
         _logger.info("cannot store the measured pass times: %s", error)
         return time_steps(model, role)
-    known = _read(path)
-    if known is not None and not _are_quicker_now(model, role, known):
-        return known
-    found = time_steps(model, role)
-    if are_plausible(found):
-        _write(path, found)
-        return found
+    cached = _read(path)
+    if cached is not None and not _are_quicker_now(model, role, cached):
+        return cached
+    timed = time_steps(model, role)
+    if are_plausible(timed):
+        _write(path, timed)
+        return timed
     _logger.warning(
         "other work disturbed the measured pass times; the next start measures them again"
     )
-    return known or found
+    return cached or timed
 
 
-def _are_quicker_now(model: CachedModel, role: Role, known: tuple[StepTime, ...]) -> bool:
+def _are_quicker_now(model: CachedModel, role: Role, cached: tuple[StepTime, ...]) -> bool:
     """Compare the first sizes, which take little time."""
-    kept = {(*time[:2], time.num_cached): time.seconds for time in known}
+    kept = {(*time[:2], time.num_cached): time.seconds for time in cached}
     few = time_steps(model, role, sizes=_sizes(role)[:_NUM_CHECKED], most_repeats=_LEAST_REPEATS)
     now = {(*time[:2], time.num_cached): time.seconds for time in few}
     both = [size for size in now if size in kept]
@@ -134,23 +134,23 @@ class _Timing:
 
     def quickest(self, sizes: Sequence[tuple[int, int]], most_repeats: int) -> tuple[StepTime, ...]:
         """Repeat the sizes in turn, so that a disturbance slows all sizes and not only one."""
-        found: dict[tuple[int, int], float] = {}
+        timed: dict[tuple[int, int], float] = {}
         last_s = 0.0
         try:
             for size in sizes:
                 is_late = self._clock() + _LEAST_REPEATS * last_s > self._deadline
                 if not is_late and self._fits(*size) and self._fill(size[0]):
                     last_s = min(self._seconds(*size) for _ in range(_LEAST_REPEATS))
-                    found[size] = last_s
-            for size in [*found] * (most_repeats - _LEAST_REPEATS):
-                if self._clock() + found[size] > self._deadline:
+                    timed[size] = last_s
+            for size in [*timed] * (most_repeats - _LEAST_REPEATS):
+                if self._clock() + timed[size] > self._deadline:
                     break
-                found[size] = min(found[size], self._seconds(*size))
+                timed[size] = min(timed[size], self._seconds(*size))
         finally:
             for slot in self._slots:
                 self._model.free(slot)
         return tuple(
-            StepTime(n, n * rows, least_s, self._context) for (n, rows), least_s in found.items()
+            StepTime(n, n * rows, least_s, self._context) for (n, rows), least_s in timed.items()
         )
 
     def _fits(self, num_sequences: int, num_rows: int) -> bool:
@@ -211,10 +211,10 @@ def _read(path: Path) -> tuple[StepTime, ...] | None:
 
 
 def _step_time(num_sequences: Any, num_rows: Any, seconds: Any, num_cached: Any) -> StepTime:
-    found = StepTime(int(num_sequences), int(num_rows), float(seconds), int(num_cached))
-    if not (1 <= found.num_sequences <= found.num_rows and 0.0 < found.seconds < float("inf")):
-        raise ValueError(f"not a possible pass time: {found}")
-    return found
+    timed = StepTime(int(num_sequences), int(num_rows), float(seconds), int(num_cached))
+    if not (1 <= timed.num_sequences <= timed.num_rows and 0.0 < timed.seconds < float("inf")):
+        raise ValueError(f"not a possible pass time: {timed}")
+    return timed
 
 
 def _write(path: Path, times: tuple[StepTime, ...]) -> None:

@@ -39,9 +39,9 @@ def check_rows(model: ModelRunner) -> None:
     """
     sequences = _random_sequences(model)
     alone = torch.cat([_logits_alone(model, ids) for ids in sequences])
-    in_company = _logits_in_company(model, sequences)
-    if not torch.equal(alone, in_company):
-        num_wrong = int((alone != in_company).any(dim=-1).sum())
+    in_batch = _logits_in_batch(model, sequences)
+    if not torch.equal(alone, in_batch):
+        num_wrong = int((alone != in_batch).any(dim=-1).sum())
         operation = _first_dependent(model, sequences)
         raise NotExactError(
             f"exact numerics are not possible here: {num_wrong} of {len(alone)} logit "
@@ -123,10 +123,10 @@ def _logits_alone(model: ModelRunner, ids: Sequence[int]) -> Tensor:
         model.free(slot)
 
 
-def _logits_in_company(model: ModelRunner, sequences: Sequence[Sequence[int]]) -> Tensor:
+def _logits_in_batch(model: ModelRunner, sequences: Sequence[Sequence[int]]) -> Tensor:
     slots = [model.allocate() for _ in sequences]
     try:
-        for feeds in _company_passes(slots, sequences):
+        for feeds in _batch_passes(slots, sequences):
             logits = score(model, feeds)
         return logits
     finally:
@@ -134,9 +134,7 @@ def _logits_in_company(model: ModelRunner, sequences: Sequence[Sequence[int]]) -
             model.free(slot)
 
 
-def _company_passes(
-    slots: Sequence[int], sequences: Sequence[Sequence[int]]
-) -> Iterator[list[Row]]:
+def _batch_passes(slots: Sequence[int], sequences: Sequence[Sequence[int]]) -> Iterator[list[Row]]:
     """Yield thirds of the prompts, first those of every second sequence; then the rest of all
     prompts."""
     pairs = list(zip(slots, sequences, strict=True))
@@ -152,12 +150,12 @@ def _company_passes(
 def _first_dependent(model: ModelRunner, sequences: Sequence[Sequence[int]]) -> str:
     """Return the first module whose rows in a batch differ from the same rows alone. If none
     differs, the cause is attention."""
-    found: list[str] = []
+    dependent: list[str] = []
 
     def hook(name: str, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if not found and _depends_on_company(module, args, output):
+        if not dependent and _depends_on_batch(module, args, output):
             kind = module if isinstance(module, ExactModule) else type(module).__name__
-            found.append(f"{name} ({kind})")
+            dependent.append(f"{name} ({kind})")
 
     handles = [
         module.register_forward_hook(
@@ -167,12 +165,12 @@ def _first_dependent(model: ModelRunner, sequences: Sequence[Sequence[int]]) -> 
     ]
     try:
         with model.eager():
-            _logits_in_company(model, sequences)
+            _logits_in_batch(model, sequences)
     finally:
         for handle in handles:
             handle.remove()
     others = "attention (scaled_dot_product_attention)"
-    return found[0] if found else others if model.kernels is None else "the CPU kernels"
+    return dependent[0] if dependent else others if model.kernels is None else "the CPU kernels"
 
 
 def _operations(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -184,7 +182,7 @@ def _operations(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]
         yield from _operations(f"{name}.{child_name}".strip("."), child)
 
 
-def _depends_on_company(module: nn.Module, args: tuple[Any, ...], output: Any) -> bool:
+def _depends_on_batch(module: nn.Module, args: tuple[Any, ...], output: Any) -> bool:
     """Return True if a row of a call on [T, ...] or [1, T, ...] differs from the same row alone."""
     if len(args) != 1 or not isinstance(args[0], Tensor) or not isinstance(output, Tensor):
         return False

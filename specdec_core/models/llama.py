@@ -92,7 +92,7 @@ class LlamaLayer(nn.Module):
         """Add to `x_TE` in place; return the rest that is still to be added. `attend` is
         Attention.attend over the layer's own pools."""
         heads = self.qkv(ops.add_norm(x_TE, update_TE, self.attention_norm))
-        heads_TXD = ops.turn(heads.view(len(x_TE), -1, self.head_dim), rotation, self.heads)
+        heads_TXD = ops.rotate(heads.view(len(x_TE), -1, self.head_dim), rotation, self.heads)
         sizes = [self.heads.num_query, self.heads.num_key, self.heads.num_key]
         query_THD, key_TKD, value_TKD = torch.split(heads_TXD, sizes, dim=1)
         mixed_THD = attend(query_THD, key_TKD, value_TKD, self.scaling)

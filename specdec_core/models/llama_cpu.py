@@ -72,7 +72,7 @@ class LlamaCpuModel:
         self._layers: nn.ModuleList = decoder.layers
         self._head: nn.Module = decoder.head
         self._ends_with_logits = isinstance(decoder.head, NativeLinear)
-        self._places = _Places(decoder.rotary, decoder.dtype)
+        self._rotary = _RotaryTables(decoder.rotary, decoder.dtype)
         width: int = decoder.embedding.embedding_dim
         mixed_size = heads.num_query * first.head_dim
         self._widths = {
@@ -115,10 +115,10 @@ class LlamaCpuModel:
             self._use_pools(pools)
         if num_tokens > self._num_rows:
             self._make_room(num_tokens)
-        if rows.max_keys > self._places.count:
+        if rows.max_keys > self._rotary.count:
             self._kernels.settle()
-            self._places.grow(rows.max_keys - 1)
-        cosine, sine = self._places.tables
+            self._rotary.grow(rows.max_keys - 1)
+        cosine, sine = self._rotary.tables
         out_NX = torch.empty(num_wanted, self._out_width, dtype=torch.bfloat16)
         arguments = _Pass(
             *(metadata.input_ids.data_ptr(), metadata.position_ids.data_ptr()),
@@ -150,20 +150,20 @@ class LlamaCpuModel:
         self._num_rows = num_rows
 
 
-class _Places:
-    """The rotary embedding of places 0, 1, ..., computed once each, [places, D]."""
+class _RotaryTables:
+    """The rotary embedding of positions 0, 1, ..., computed once each, [positions, D]."""
 
     def __init__(self, rotary: Callable[..., tuple[Tensor, Tensor]], dtype: torch.dtype) -> None:
         self._rotary = rotary
         self._numbers = torch.empty(0, dtype=dtype)
         self.count = 0
-        """Number of places whose embedding is computed."""
+        """Number of positions whose embedding is computed."""
         self.tables = (self._numbers, self._numbers)
         """Cosine and sine."""
 
-    def grow(self, place: int) -> None:
-        """Compute the tables up to `place` at least. The previous tables are freed."""
-        self.count = 1 << max(place.bit_length(), 10)
+    def grow(self, position: int) -> None:
+        """Compute the tables up to `position` at least. The previous tables are freed."""
+        self.count = 1 << max(position.bit_length(), 10)
         cosine, sine = self._rotary(self._numbers, torch.arange(self.count).unsqueeze(0))
         self.tables = cosine[0].contiguous(), sine[0].contiguous()
 

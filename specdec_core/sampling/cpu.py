@@ -78,7 +78,7 @@ class ChoiceKernels:
         assert z_GV.dtype == torch.float32
         assert z_GV.stride(1) == 1
         params = rules.params
-        ids, places = array("i", history[: max(positions)]), array("q", positions)
+        ids, token_positions = array("i", history[: max(positions)]), array("q", positions)
         assert max(ids, default=0) < z_GV.shape[1], "an id of the history is outside the logits"
         arguments = _Penalties(
             logits=z_GV.data_ptr(),
@@ -86,7 +86,7 @@ class ChoiceKernels:
             num_ids=z_GV.shape[1],
             num_rows=z_GV.shape[0],
             history=ids.buffer_info()[0],
-            positions=places.buffer_info()[0],
+            positions=token_positions.buffer_info()[0],
             prompt_len=rules.prompt_len,
             repetition=params.repetition_penalty,
             frequency=params.frequency_penalty,

@@ -91,12 +91,12 @@ def facts_of(numbers: Tensor) -> ChoiceFacts:
 
 
 def choose_on_device(
-    z_RV: Tensor, position_R1: Tensor, facts: ChoiceFacts, kind: ChoiceKind, is_wary: bool
+    z_RV: Tensor, position_R1: Tensor, facts: ChoiceFacts, kind: ChoiceKind, confident_only: bool
 ) -> Tensor:
     """Return an ID for every row of float32 logits, [R], or NO_CHOICE.
 
-    A row gets NO_CHOICE if no logit is finite. With `is_wary` it also does if the ID is less
-    probable than the row's min_confidence.
+    A row gets NO_CHOICE if no logit is finite. With `confident_only` it also does if the ID is
+    less probable than the row's min_confidence.
     """
     best = z_RV.max(dim=-1, keepdim=True)
     chosen_R1 = best.indices
@@ -104,7 +104,7 @@ def choose_on_device(
         sampled_R1 = _sample(z_RV, best.values, position_R1, facts, kind)
         chosen_R1 = torch.where(facts.temperature > 0.0, sampled_R1, chosen_R1)
     is_chosen_R1 = best.values.isfinite()
-    if is_wary:
+    if confident_only:
         log_p_R1 = z_RV.gather(1, chosen_R1) - z_RV.logsumexp(dim=-1, keepdim=True)
         is_chosen_R1 = is_chosen_R1 & (log_p_R1.exp() >= facts.min_confidence)
     return chosen_R1.where(is_chosen_R1, NO_CHOICE).squeeze(1)

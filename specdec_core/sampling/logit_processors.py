@@ -171,14 +171,14 @@ def _count(group: SequenceRows, device: torch.device) -> tuple[Tensor, Tensor, T
     """
     prompt_len = group.rules.prompt_len
     history_N = torch.tensor(group.history[: max(group.positions)], dtype=torch.long)
-    ids_U, places_N = torch.unique(history_N, return_inverse=True)
+    ids_U, index_N = torch.unique(history_N, return_inverse=True)
     count_GU = torch.stack(
         [
-            places_N[prompt_len:position].bincount(minlength=len(ids_U))
+            index_N[prompt_len:position].bincount(minlength=len(ids_U))
             for position in group.positions
         ]
     )
-    is_in_prompt_U = places_N[:prompt_len].bincount(minlength=len(ids_U)) > 0
+    is_in_prompt_U = index_N[:prompt_len].bincount(minlength=len(ids_U)) > 0
     return (
         to_device(ids_U, device),
         to_device(count_GU, device),

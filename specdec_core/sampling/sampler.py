@@ -29,7 +29,7 @@ from specdec_core.sampling.gumbel import (
     noise_keys,
 )
 from specdec_core.sampling.logit_processors import process
-from specdec_core.sampling.top_k import fold, places_in
+from specdec_core.sampling.top_k import fold, indices_in
 from specdec_core.sampling_params import SampleRow
 
 _Attempt = tuple[Sequence[int], Callable[[Tensor, list[SampleRow], int], Tensor], int]
@@ -98,14 +98,14 @@ def _try(
 ) -> None:
     """Write into `chosen` the results of the attempts for rows that are still undecided."""
     pending: list[int] = []
-    found: list[Tensor] = []
+    attempted: list[Tensor] = []
     for indices, attempt, size in step:
         left = [i for i in indices if chosen[i] == UNDECIDED]
         if left:
-            found.append(attempt(_take(z_NV, left), [rows[i] for i in left], size))
+            attempted.append(attempt(_take(z_NV, left), [rows[i] for i in left], size))
             pending += left
-    if found:
-        for i, token in zip(pending, torch.cat(found).tolist(), strict=True):
+    if attempted:
+        for i, token in zip(pending, torch.cat(attempted).tolist(), strict=True):
             chosen[i] = token
 
 
@@ -160,7 +160,7 @@ def _choose_by_column(z_NV: Tensor, rows: Sequence[SampleRow], num_columns: int)
     limit_NW = noise_NW.mul_(temperature_N1).add_(max_NW)
     count = min(num_columns, limit_NW.shape[1])
     limits = limit_NW.topk(min(count + 1, limit_NW.shape[1]), dim=-1)
-    ids_NC = places_in(limits.indices[:, :count], z_NV.shape[1], _COLUMN_SIZE)
+    ids_NC = indices_in(limits.indices[:, :count], z_NV.shape[1], _COLUMN_SIZE)
     z_NC = z_NV.gather(1, ids_NC)
     score_NC = gumbel_of(bits_NV.gather(1, ids_NC)).mul_(temperature_N1).add_(z_NC)
     best_N1, chosen_N1 = _best(score_NC, ids_NC)

@@ -35,9 +35,11 @@ def measure_logprobs(
     counts = [row.rules.params.num_logprobs for row in rows]
     asking = [i for i, count in enumerate(counts) if count is not None and tokens[i] != NO_CHOICE]
     if asking:
-        asked = [counts[i] or 0 for i in asking]
-        found = _measure(_rows(logits[:, :vocab_size], asking), [tokens[i] for i in asking], asked)
-        for i, entry in zip(asking, found, strict=True):
+        requested = [counts[i] or 0 for i in asking]
+        entries = _measure(
+            _rows(logits[:, :vocab_size], asking), [tokens[i] for i in asking], requested
+        )
+        for i, entry in zip(asking, entries, strict=True):
             report[i] = entry
     return report
 
@@ -61,20 +63,20 @@ def take_prompts(
     Feeds are handled one at a time, because their rows need much memory. If no feed asks, `logits`
     are returned unchanged.
     """
-    found: list[tuple[TokenLogprobs, ...]] = [()] * len(shares)
+    entries: list[tuple[TokenLogprobs, ...]] = [()] * len(shares)
     if not any(share.num_rows for share in shares):
-        return found, logits
+        return entries, logits
     kept: list[int] = []
     start = 0
-    for place, share in enumerate(shares):
+    for index, share in enumerate(shares):
         if share.tokens:
             logits_PV = logits[start : start + len(share.tokens), :vocab_size]
             counts = [share.num_top] * len(share.tokens)
-            found[place] = tuple(_measure(logits_PV, share.tokens, counts))
+            entries[index] = tuple(_measure(logits_PV, share.tokens, counts))
         start += share.num_rows
         kept += range(start, start + share.num_choices)
         start += share.num_choices
-    return found, _rows(logits, kept)
+    return entries, _rows(logits, kept)
 
 
 def _measure(

@@ -27,7 +27,7 @@ def fold(z_NV: Tensor, size: int) -> Tensor:
     return z_NV[:, : size * width].view(len(z_NV), size, width)
 
 
-def places_in(columns_NC: Tensor, num_values: int, size: int) -> Tensor:
+def indices_in(columns_NC: Tensor, num_values: int, size: int) -> Tensor:
     """Return the places that the columns hold, and those that no column holds."""
     width = num_values // size
     device = columns_NC.device
@@ -50,9 +50,9 @@ def _top(z_NV: Tensor, count: int) -> Tensor:
     if z_NV.shape[1] <= _FOLD * count:
         return z_NV.topk(count, dim=-1, sorted=False).indices
     columns_NC = _top(fold(z_NV, _FOLD).amax(dim=1), count)
-    places = places_in(columns_NC, z_NV.shape[1], _FOLD)
-    best_NC = z_NV.gather(1, places).topk(count, dim=-1, sorted=False).indices
-    return places.gather(1, best_NC)
+    indices = indices_in(columns_NC, z_NV.shape[1], _FOLD)
+    best_NC = z_NV.gather(1, indices).topk(count, dim=-1, sorted=False).indices
+    return indices.gather(1, best_NC)
 
 
 def first_ids(z_NV: Tensor, count: int) -> Tensor:

@@ -181,8 +181,8 @@ class BatchBuilder:
         self._targets_per_draft = num_busy / num_drafts
         num_live = -(-num_drafted // max(num_targets, 1))
         # Replicas that share a device never work at the same time.
-        takes_turns = any(draft.device.is_shared for draft in self._replicas.drafts)
-        num_apart = 0 if takes_turns else num_drafts
+        is_shared = any(draft.device.is_shared for draft in self._replicas.drafts)
+        num_apart = 0 if is_shared else num_drafts
         self._max_split_rows = self._pipelining.max_rows(num_live, num_targets, num_apart)
 
     def _update_ready_queues(self) -> None:

@@ -51,7 +51,7 @@ def hold_until(
     if len(ready.decoding):
         ready_times.append(ready.decoding.ready_since)
     ready_since = min(ready_times)
-    until = max(ready_since + max_wait_s, replica.device.worth_waiting_until(ready_since))
+    until = max(ready_since + max_wait_s, replica.device.wait_deadline(ready_since))
     return until if until > now else None
 
 

@@ -19,7 +19,7 @@ from specdec_core.scheduler.ready_queue import PrefixIndex, ReadyQueue
 from specdec_core.scheduler.sequence import KVReservation, Sequence
 from specdec_core.scheduler.stats import ReplicaCounters
 
-_PATIENCE = 3
+_MAX_PASSES_WAITED = 3
 """On a shared device, a partial group waits up to this many passes for more rows. If passes take
 longer than SchedulerConfig.max_group_wait_s, groups of 8 had 6 rows with 1, and 8 with 3."""
 
@@ -50,9 +50,13 @@ class Device:
 
     leases: dict[str, dict[int, OpenLease]] = field(default_factory=dict)
     """Replica ID -> its open leases, by lease ID."""
-    _answers: deque[float] = field(default_factory=lambda: deque([-inf] * _PATIENCE, _PATIENCE))
+    _answered_at: deque[float] = field(
+        default_factory=lambda: deque([-inf] * _MAX_PASSES_WAITED, _MAX_PASSES_WAITED)
+    )
     """Times at which the last results of any replica came."""
-    _passes: deque[float] = field(default_factory=lambda: deque([0.0] * _PATIENCE, _PATIENCE))
+    _passes: deque[float] = field(
+        default_factory=lambda: deque([0.0] * _MAX_PASSES_WAITED, _MAX_PASSES_WAITED)
+    )
     """Seconds that the passes of these results took."""
 
     @property
@@ -63,16 +67,16 @@ class Device:
     def num_open(self) -> int:
         return sum(map(len, self.leases.values()))
 
-    def worth_waiting_until(self, ready_since: float) -> float:
+    def wait_deadline(self, ready_since: float) -> float:
         """Return the time until which a partial group waits for more rows.
 
         A shared device that runs other passes would not run the group sooner if it were sent, and
         rows of those passes may join it. The wait is bounded, because a running pass may hang or
         be the device's only work for a long time.
         """
-        if not (self.is_shared and self.num_open) or self._answers[0] > ready_since:
+        if not (self.is_shared and self.num_open) or self._answered_at[0] > ready_since:
             return -inf
-        return max(self._answers[-1], ready_since) + _PATIENCE * max(self._passes)
+        return max(self._answered_at[-1], ready_since) + _MAX_PASSES_WAITED * max(self._passes)
 
     def answered(
         self, lease: OpenLease, pass_s: float, now: float, recording_s: float = 0.0
@@ -83,8 +87,10 @@ class Device:
         the replica's own clock, which also runs during passes of other replicas. `recording_s`,
         the time spent on recording for later passes, is left out.
         """
-        began = max(lease.since, self._answers[-1])  # the device was busy with others until then
-        self._answers.append(now)
+        began = max(
+            lease.since, self._answered_at[-1]
+        )  # the device was busy with others until then
+        self._answered_at.append(now)
         # A driver's clock may stand still.
         seconds = max(now - began, 0.0 if self.is_shared else pass_s)
         seconds = max(seconds - recording_s, 0.0)

@@ -164,8 +164,8 @@ class ResultHandler:
             sequence.pinned_fingerprint = replica.info.fingerprint
         if sequence.draft is not None:
             # The draft cached its own proposal. The accepted part is still valid.
-            agreed_len = row.end_len + answer.num_accepted
-            sequence.draft.cached_len = min(sequence.draft.cached_len, agreed_len)
+            accepted_len = row.end_len + answer.num_accepted
+            sequence.draft.cached_len = min(sequence.draft.cached_len, accepted_len)
         if reason is not None:
             self._requests.finish(sequence, reason, tokens=tokens, logprobs=logprobs)
             return

@@ -143,15 +143,15 @@ class GoodputPolicy:
     @property
     def figures(self) -> dict[str, float]:
         """Return the acceptance, the last choice, and the cost of a drafted row."""
-        found = {f"acceptance_{name}": s.acceptance.common for name, s in self._sources.items()}
-        found["last_steps"] = self.last_steps
+        figures = {f"acceptance_{name}": s.acceptance.common for name, s in self._sources.items()}
+        figures["last_steps"] = self.last_steps
         if self.last_chosen is not None:
-            found["last_rows"] = self.last_chosen.num_rows
-            found["promised_tokens_per_second"] = self.last_chosen.tokens_per_second
+            figures["last_rows"] = self.last_chosen.num_rows
+            figures["promised_tokens_per_second"] = self.last_chosen.tokens_per_second
         if self.verify.is_known:
             for size in REPORTED_SIZES:
-                found[f"drafted_row_share_{size}"] = self.verify.row_share(size)
-        return found
+                figures[f"drafted_row_share_{size}"] = self.verify.row_share(size)
+        return figures
 
     def welcome(self, info: ReplicaInfo) -> None:
         """Take the limits and step times of a replica that registers.
@@ -290,9 +290,9 @@ class GoodputPolicy:
         is_timed = any(by_model) and self._knows_costs
         drafting_s = self.draft.at(sum(by_model), max(by_model)) if is_timed else 0.0
         group = CandidateBatch(size, Chances(chances), drafting_s, num_undrafted)
-        found = counts(group, self.verify)
-        best_one = best(found)
-        self.last_chosen = chosen = self._exploration.chosen(found, best_one)
+        sizes = counts(group, self.verify)
+        best_one = best(sizes)
+        self.last_chosen = chosen = self._exploration.chosen(sizes, best_one)
         reason = _GOODPUT if chosen is best_one else _PROBE
         if reason is _GOODPUT:
             for name in {row.source for row in rows if row.offer.tokens} - {DRAFT_REPLICA}:

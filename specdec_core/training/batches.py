@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
     ids: Tensor
     """[B, S] int64."""
-    places: Tensor
+    positions: Tensor
     """[N]: indices, in the flattened [B * S], of the hidden states that predict the answer
     tokens."""
     top_ids: Tensor
@@ -75,14 +75,14 @@ def _pack(order: list[int], lengths: Sequence[int], max_tokens: int) -> list[lis
 def collate(documents: Sequence[Document], device: torch.device) -> Batch:
     longest = max(len(document.ids) for document in documents)
     ids_BS = torch.zeros(len(documents), longest, dtype=torch.long)
-    places = []
+    positions = []
     for row, document in enumerate(documents):
         ids_BS[row, : len(document.ids)] = document.ids
         first = row * longest + document.answer_start - 1
-        places.append(torch.arange(first, first + document.num_answer_tokens))
+        positions.append(torch.arange(first, first + document.num_answer_tokens))
     return Batch(
         ids_BS.to(device),
-        torch.cat(places).to(device),
+        torch.cat(positions).to(device),
         torch.cat([document.top_ids for document in documents]).long().to(device),
         torch.cat([document.top_logprobs for document in documents]).float().to(device),
     )

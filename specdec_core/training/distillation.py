@@ -105,8 +105,8 @@ def _vocab_ids(
 
 def _trainer(job: DraftJob, text: Text, draft: TrainableDraft) -> Trainer:
     held_out, documents = split_off(text.documents, job.training.num_held_out, len(job.prompts))
-    held_places = {document.index for document in held_out}
-    turns = [turn for turn in text.turns if turn.index not in held_places]
+    held_indices = {document.index for document in held_out}
+    turns = [turn for turn in text.turns if turn.index not in held_indices]
     if not held_out or not documents:
         raise InvalidRequestError(
             f"{len(text.documents)} documents are too few to hold out "
@@ -121,10 +121,10 @@ def split_off(
     """Return held-out documents and the others. No prompt is in both, although given prompts
     repeat."""
     period = num_prompts or 1 << 62
-    places = sorted({document.index % period for document in documents})[:num_held_out]
-    held_places = set(places)
-    held_out = [d for d in documents if d.index % period in held_places and d.index < period]
-    return held_out, [d for d in documents if d.index % period not in held_places]
+    residues = sorted({document.index % period for document in documents})[:num_held_out]
+    held_indices = set(residues)
+    held_out = [d for d in documents if d.index % period in held_indices and d.index < period]
+    return held_out, [d for d in documents if d.index % period not in held_indices]
 
 
 def _text_settings(job: DraftJob, target: LoadedModel) -> dict[str, Any]:

@@ -149,13 +149,13 @@ def _share_embeddings(network: LlamaForCausalLM, target: TargetFiles) -> None:
 
 def _copy_layers(network: LlamaForCausalLM, target: TargetFiles, shape: DraftShape) -> None:
     num_layers = target.config.num_hidden_layers
-    places = shape.from_layers or spread_evenly(num_layers, shape.num_layers)
-    for layer, place in zip(network.model.layers, places, strict=True):
-        if not 0 <= place < num_layers:
+    indices = shape.from_layers or spread_evenly(num_layers, shape.num_layers)
+    for layer, index in zip(network.model.layers, indices, strict=True):
+        if not 0 <= index < num_layers:
             raise InvalidRequestError(
-                f"from_layers: the target has layers 0..{num_layers - 1}, got {place}"
+                f"from_layers: the target has layers 0..{num_layers - 1}, got {index}"
             )
-        prefix = f"model.layers.{place}."
+        prefix = f"model.layers.{index}."
         state = layer.state_dict()
         _check_layer(target, prefix, set(state))
         layer.load_state_dict({name: target.weight(prefix + name) for name in state})

@@ -43,7 +43,7 @@ class TrainableDraft:
     def logits(self, batch: Batch) -> Tensor:
         """Return the draft's logits for every answer token, [N, R]."""
         hidden_BSH = self.network.model(input_ids=batch.ids, use_cache=False).last_hidden_state
-        hidden_NH = hidden_BSH.flatten(0, 1)[batch.places]
+        hidden_NH = hidden_BSH.flatten(0, 1)[batch.positions]
         head_RH = self._frozen_head_RH
         return functional.linear(
             hidden_NH, self._rows(self._head_weight_VH) if head_RH is None else head_RH

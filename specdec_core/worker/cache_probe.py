@@ -32,8 +32,8 @@ def check_cache_use(name: str, kv: PagedKV, forward: Forward) -> None:
     num_rows = min(num_layers, _MAX_ROWS, kv.num_free_blocks)
     slots = [kv.allocate() for _ in range(num_rows)]
     kv.extend(dict.fromkeys(slots, 2))
-    places = [kv.block_table(slot)[0] * kv.block_size for slot in slots]
-    first_tokens = [pool[places[0]] for pools in kv.all_pools for pool in pools]
+    rows = [kv.block_table(slot)[0] * kv.block_size for slot in slots]
+    first_tokens = [pool[rows[0]] for pools in kv.all_pools for pool in pools]
 
     def feed(start: int, num_rows: int) -> Tensor:
         rows = [(slot, (0,), 1) for slot in slots[:num_rows]]
@@ -47,7 +47,7 @@ def check_cache_use(name: str, kv: PagedKV, forward: Forward) -> None:
         are_unread = []
         for first in range(0, num_layers, num_rows):
             layers = kv.all_pools[first : first + num_rows]
-            values = [pool[place] for (_, pool), place in zip(layers, places, strict=False)]
+            values = [pool[row] for (_, pool), row in zip(layers, rows, strict=False)]
             _fill(values, math.nan)
             are_unread.append(feed(1, len(layers)).isfinite().all(1))
             _fill(values, 0.0)

@@ -213,7 +213,7 @@ def test_an_open_server_without_a_key_is_warned_of(
 
 
 TRACEBACK = """Traceback (most recent call last):
-  File "specdec_core/loading/loader.py", line 165, in settle_numerics
+  File "specdec_core/loading/loader.py", line 165, in apply_numerics
     make_exact(model)
 specdec_core.batch_invariance.size_classes.NotExactError: exact numerics are not possible here: 3 of
 60 logit rows change with the rest of their batch; first operation that differs: lm_head"""

@@ -31,12 +31,12 @@ class RightPaddedKV(PaddedKV):
         self.cached_lens = [end - start for start in self.starts]
         return 0
 
-    def places(self, num_columns: int) -> Tensor:
+    def positions(self, num_columns: int) -> Tensor:
         """Columns count from a row's start whether they hold content or not; pad ids are hidden."""
-        places_BS = super().places(num_columns)
+        position_BS = super().positions(num_columns)
         is_pad_BS = self._ids()[:, :num_columns] == PAD
         is_past_BS = torch.arange(num_columns) < torch.tensor(self.ends).unsqueeze(1)
-        return places_BS.masked_fill(is_pad_BS & is_past_BS, -1)
+        return position_BS.masked_fill(is_pad_BS & is_past_BS, -1)
 
     def _ids(self) -> Tensor:
         return self.pools(0)[0].view(self.num_rows, self.num_columns)

@@ -24,7 +24,7 @@ from specdec_core.config import (
     SpecMethod,
     SpeculationConfig,
 )
-from specdec_core.loading.loader import settle_numerics
+from specdec_core.loading.loader import apply_numerics
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.model_runner import ModelRunner
@@ -88,7 +88,7 @@ def models(
     torch.set_num_threads(1)
     weights = tiny_model(architecture).to(dtype)
     target = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=8192)
-    settle_numerics(target, numerics)
+    apply_numerics(target, numerics)
     return target, self_draft(target, 1)
 
 

@@ -215,7 +215,7 @@ def test_numbers_that_fill_no_whole_words_are_moved_too() -> None:
 
 def test_places_hide_the_padding_and_count_from_0() -> None:
     kv = PaddedKV(SHAPE, [2, 4])
-    assert kv.places(5).tolist() == [[-2, -1, 0, 1, 2], [0, 1, 2, 3, 4]]
+    assert kv.positions(5).tolist() == [[-2, -1, 0, 1, 2], [0, 1, 2, 3, 4]]
 
 
 def test_the_memory_is_that_of_the_rows_and_their_room() -> None:
@@ -235,7 +235,7 @@ def test_everything_is_made_on_the_device_of_the_shape() -> None:
     """The meta device stands for an accelerator."""
     kv = PaddedKV(dataclasses.replace(SHAPE, device=torch.device("meta")), [6, 3])
     kv.extend({0: 5, 1: 2})
-    assert kv.places(6).is_meta
+    assert kv.positions(6).is_meta
     assert kv.realign(range(2), [7, 5]) > 0
     assert stack([PaddedRow(kv, 1)], [5]).pools(0)[0].is_meta
 

@@ -17,7 +17,7 @@ from specdec_core.errors import NotExactError
 from specdec_core.layers.attention import sdpa as ragged_attention
 from specdec_core.layers.attention.metadata import AttentionShape, SizeRange
 from specdec_core.layers.packed_linear import pack_linears
-from specdec_core.loading.loader import settle_numerics
+from specdec_core.loading.loader import apply_numerics
 from specdec_core.loading.self_check import check_rows, make_exact
 from specdec_core.model import score
 from specdec_core.worker.model_runner import ModelRunner
@@ -207,16 +207,16 @@ def test_auto_falls_back_with_a_warning_and_exact_refuses(
     norm = model.module.model.norm
     monkeypatch.setattr(norm, "forward", sees_its_company(norm.forward))
     with caplog.at_level(logging.WARNING):
-        settle_numerics(model, Numerics.AUTO)
+        apply_numerics(model, Numerics.AUTO)
     assert model.numerics is Numerics.FAST
     assert "model.norm (Qwen3RMSNorm)" in caplog.text
     with pytest.raises(NotExactError):
-        settle_numerics(model, Numerics.EXACT)
+        apply_numerics(model, Numerics.EXACT)
 
 
 def test_fast_numerics_asks_nothing() -> None:
     model = fast_model("llama", torch.float32)
-    settle_numerics(model, Numerics.FAST)
+    apply_numerics(model, Numerics.FAST)
     assert model.class_table is None
 
 

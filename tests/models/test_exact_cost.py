@@ -13,7 +13,7 @@ from specdec_core.loading import exact_cost
 from specdec_core.loading import loader as loading
 from specdec_core.loading import profiler as timing
 from specdec_core.loading.exact_cost import cost_of_exact
-from specdec_core.loading.loader import settle_numerics
+from specdec_core.loading.loader import apply_numerics
 from specdec_core.messages import Role
 from specdec_core.step_times import StepTime
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder
@@ -56,7 +56,7 @@ def test_auto_is_exact_where_that_costs_little(
     asked = Timing(monkeypatch, _1=0.02, _40=0.09)
     model = gpu_model(waits)
     with caplog.at_level("INFO"):
-        settle_numerics(model, Numerics.AUTO)
+        apply_numerics(model, Numerics.AUTO)
     assert model.numerics is Numerics.EXACT
     assert model.attention_shape == ANY_ATTENTION
     assert num_wrapped(model) > 0
@@ -69,7 +69,7 @@ def test_auto_is_fast_where_exact_passes_of_any_size_take_over_a_tenth_longer(
 ) -> None:
     Timing(monkeypatch, _1=0.25, _40=0.0)
     model = gpu_model(waits)
-    settle_numerics(model, Numerics.AUTO)
+    apply_numerics(model, Numerics.AUTO)
     assert model.numerics is Numerics.FAST
     assert num_wrapped(model) == 0
     assert "+25% of the time of 1 rows" in caplog.text
@@ -81,7 +81,7 @@ def test_whoever_asks_for_exact_numerics_has_them_whatever_they_cost(
 ) -> None:
     asked = Timing(monkeypatch, _1=9.0)
     model = gpu_model(waits)
-    settle_numerics(model, Numerics.EXACT)
+    apply_numerics(model, Numerics.EXACT)
     assert model.numerics is Numerics.EXACT
     assert asked.timed == []
 
@@ -89,7 +89,7 @@ def test_whoever_asks_for_exact_numerics_has_them_whatever_they_cost(
 def test_a_cpu_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Timing(monkeypatch, _1=9.0)
     model = ModelRunner(tiny_model("llama"), vocab_size=VOCAB, kv_cache_tokens=1024)
-    settle_numerics(model, Numerics.AUTO)
+    apply_numerics(model, Numerics.AUTO)
     assert model.numerics is Numerics.EXACT
     assert asked.timed == []
 

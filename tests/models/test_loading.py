@@ -22,7 +22,7 @@ from specdec_core.loading import files, memory
 from specdec_core.loading import loader as loading
 from specdec_core.loading.loader import DType, LoadConfig, load_model, load_pair, load_tokenizer
 from specdec_core.loading.memory import available_host_bytes, default_kv_blocks
-from specdec_core.loading.memory_plan import MemoryPlan, place
+from specdec_core.loading.memory_plan import MemoryPlan, build_runner
 from specdec_core.loading.tokenizers import check_same_tokenizer
 from specdec_core.model import score
 from specdec_core.models.llama import LlamaModel
@@ -259,9 +259,9 @@ def test_linears_are_exact_before_the_cache_takes_its_memory(
 
     def recording(weights: nn.Module, placing: MemoryPlan) -> ModelRunner:
         are_exact.append(any(isinstance(m, ExactLinear) for m in weights.modules()))
-        return place(weights, placing)  # type: ignore[arg-type]
+        return build_runner(weights, placing)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loading, "place", recording)
+    monkeypatch.setattr(loading, "build_runner", recording)
     config = LoadConfig(device="cpu", kv_cache_tokens=1024, numerics=numerics)
     loaded = load_model(save_model(tmp_path / "model"), config)
     assert loaded.model.numerics is numerics

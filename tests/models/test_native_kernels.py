@@ -139,8 +139,8 @@ def test_heads_turn_as_with_the_operations_of_pytorch(
     norms = (_norm(3), _norm(4)) if has_norms else (None, None)
     heads = Heads(6, 2, *norms)
     row = normal(9, 10, 64)
-    expected = TorchOps().turn(row.clone(), rotation, heads)
-    actual = NativeOps(kernels).turn(row.clone(), rotation, heads)
+    expected = TorchOps().rotate(row.clone(), rotation, heads)
+    actual = NativeOps(kernels).rotate(row.clone(), rotation, heads)
     if has_norms:
         torch.testing.assert_close(actual, expected, rtol=2**-6, atol=2**-7)
     else:

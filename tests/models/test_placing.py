@@ -20,7 +20,7 @@ from specdec_core.loading import memory_plan as placing
 from specdec_core.loading import weights
 from specdec_core.loading.loader import DType, LoadConfig, companion_of, load_pair
 from specdec_core.loading.memory import DeviceMemory, KVNeeds
-from specdec_core.loading.memory_plan import ColocatedDraft, MemoryPlan, place, share_of
+from specdec_core.loading.memory_plan import ColocatedDraft, MemoryPlan, build_runner, share_of
 from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SampleRow
 from specdec_core.worker.cuda_graphs.buckets import MAX_ROWS
@@ -84,7 +84,7 @@ def test_weights_go_to_their_device_without_a_copy_elsewhere(
 @pytest.mark.parametrize("enforce_eager", [False, True])
 def test_on_a_cpu_nothing_is_recorded(enforce_eager: bool) -> None:
     asked = MemoryPlan(vocab_size=VOCAB, max_model_len=100, enforce_eager=enforce_eager)
-    model = place(tiny_model("llama"), asked)
+    model = build_runner(tiny_model("llama"), asked)
     assert not model.drafts_in_one_go
     assert model.block_attention is None
     assert model.max_tokens_per_pass == 512
@@ -102,7 +102,9 @@ def test_a_cpu_s_cache_is_planned_beside_the_logits_of_its_largest_verification(
         return 1024
 
     monkeypatch.setattr(placing, "default_kv_blocks", planning)
-    place(tiny_model("llama"), MemoryPlan(vocab_size=VOCAB, max_model_len=100, max_choices=1024))
+    build_runner(
+        tiny_model("llama"), MemoryPlan(vocab_size=VOCAB, max_model_len=100, max_choices=1024)
+    )
     assert planned == [1024 * VOCAB * 4]
 
 
@@ -113,7 +115,7 @@ def test_on_a_gpu_cudnn_makes_no_plans_for_attention(waits: list[str]) -> None:
     was_enabled = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(True)
     try:
-        place(tiny_decoder("fused qwen3").to(GPU), placing)
+        build_runner(tiny_decoder("fused qwen3").to(GPU), placing)
         assert not torch.backends.cuda.cudnn_sdp_enabled()
     finally:
         torch.backends.cuda.enable_cudnn_sdp(was_enabled)
@@ -122,7 +124,7 @@ def test_on_a_gpu_cudnn_makes_no_plans_for_attention(waits: list[str]) -> None:
 def test_a_cache_that_holds_no_whole_sequence_is_refused() -> None:
     asked = MemoryPlan(vocab_size=VOCAB, max_model_len=100, kv_cache_tokens=99)
     with pytest.raises(InvalidRequestError, match=r"99 tokens .* max_model_len=100"):
-        place(tiny_model("llama"), asked)
+        build_runner(tiny_model("llama"), asked)
 
 
 @pytest.mark.parametrize("name", ["cuda", "auto", "cuda:0"])
@@ -165,7 +167,7 @@ def test_what_the_largest_verification_takes_is_measured(
     monkeypatch.setattr(placing, "peak_bytes", measuring)
     monkeypatch.setattr(placing, "plan_kv_blocks", planning)
     monkeypatch.setattr(DeviceMemory, "now", lambda device: DeviceMemory(free=0, total=0))
-    place(
+    build_runner(
         tiny_model("llama").to(GPU),
         MemoryPlan(
             vocab_size=VOCAB, max_model_len=100, enforce_eager=True, max_choices=max_choices

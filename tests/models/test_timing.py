@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from specdec_core.loading import profiler as timing
-from specdec_core.loading.profiler import known_or_timed, time_steps
+from specdec_core.loading.profiler import cached_or_timed, time_steps
 from specdec_core.messages import Role
 from specdec_core.model import ForwardInput, ForwardOutput
 from specdec_core.speculation.pass_prices import PriceTable
@@ -137,12 +137,12 @@ def test_a_second_start_reads_what_the_first_has_found(
 ) -> None:
     """Also where the machine is a little quicker then, or busier."""
     steady_at(1e-4)
-    first = known_or_timed(small(), role, "digest cpu", tmp_path)
+    first = cached_or_timed(small(), role, "digest cpu", tmp_path)
     steady_at(step_s)
     model = small()
-    assert known_or_timed(model, role, "digest cpu", tmp_path) == first
+    assert cached_or_timed(model, role, "digest cpu", tmp_path) == first
     num_few = model.num_passes
-    known_or_timed(model, role, "digest of another", tmp_path)
+    cached_or_timed(model, role, "digest of another", tmp_path)
     assert model.num_passes > 5 * num_few
 
 
@@ -152,12 +152,12 @@ def test_times_from_a_busier_start_are_found_anew(
 ) -> None:
     """However evenly it was busy: the batch that follows would be too small for good."""
     steady_at(1.5e-4)
-    known_or_timed(small(), role, "digest", tmp_path)
+    cached_or_timed(small(), role, "digest", tmp_path)
     steady_at(1e-4)
-    quicker = known_or_timed(small(), role, "digest", tmp_path)
+    quicker = cached_or_timed(small(), role, "digest", tmp_path)
     assert [time.seconds for time in quicker] == pytest.approx([1e-4] * len(quicker))
     steady_at(1.5e-4)
-    assert known_or_timed(small(), role, "digest", tmp_path) == quicker
+    assert cached_or_timed(small(), role, "digest", tmp_path) == quicker
 
 
 @pytest.mark.parametrize(
@@ -165,16 +165,16 @@ def test_times_from_a_busier_start_are_found_anew(
 )
 def test_a_damaged_table_is_made_anew(text: str, tmp_path: Path) -> None:
     smallest = TokenListModel(num_blocks=12, block_size=16)
-    first = known_or_timed(smallest, Role.TARGET, "digest", tmp_path)
+    first = cached_or_timed(smallest, Role.TARGET, "digest", tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_text(text)
-    again = known_or_timed(smallest, Role.TARGET, "digest", tmp_path)
+    again = cached_or_timed(smallest, Role.TARGET, "digest", tmp_path)
     assert [time[:2] for time in again] == [time[:2] for time in first]
     assert json.loads(path.read_text()) == [list(time) for time in again]
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_the_time(tmp_path: Path) -> None:
-    assert known_or_timed(small(), Role.DRAFT, "digest", tmp_path / "missing")
+    assert cached_or_timed(small(), Role.DRAFT, "digest", tmp_path / "missing")
 
 
 @pytest.mark.parametrize(
@@ -214,10 +214,10 @@ def test_times_that_make_no_sense_are_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steady_at: SteadyAt
 ) -> None:
     monkeypatch.setattr(timing, "time_steps", lambda *_: tuple(BUSY))
-    assert known_or_timed(small(), Role.TARGET, "digest", tmp_path) == tuple(BUSY)
+    assert cached_or_timed(small(), Role.TARGET, "digest", tmp_path) == tuple(BUSY)
     assert list(tmp_path.iterdir()) == []
     steady_at(1.0)
-    known_or_timed(small(), Role.TARGET, "digest", tmp_path)
+    cached_or_timed(small(), Role.TARGET, "digest", tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -225,7 +225,7 @@ def test_quicker_times_that_make_no_sense_replace_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steady_at: SteadyAt
 ) -> None:
     steady_at(1.0)
-    kept = known_or_timed(small(), Role.TARGET, "digest", tmp_path)
+    kept = cached_or_timed(small(), Role.TARGET, "digest", tmp_path)
     quicker = tuple(time._replace(seconds=time.seconds / 1000) for time in BUSY)
     monkeypatch.setattr(timing, "time_steps", lambda *_, **__: quicker)
-    assert known_or_timed(small(), Role.TARGET, "digest", tmp_path) == kept
+    assert cached_or_timed(small(), Role.TARGET, "digest", tmp_path) == kept

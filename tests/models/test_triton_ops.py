@@ -50,14 +50,14 @@ def test_a_row_has_the_same_bits_alone_and_in_company() -> None:
     company = [
         ops.add_norm(x_TE.clone(), update_TE, norm),
         ops.gate(gate_up, nn.SiLU()),
-        ops.turn(heads_TXD.clone(), turns, heads),
+        ops.rotate(heads_TXD.clone(), turns, heads),
     ]
     for row in range(7):
         own = slice(row, row + 1)
         alone = [
             ops.add_norm(x_TE[own].clone(), update_TE[own], norm),
             ops.gate(gate_up[own], nn.SiLU()),
-            ops.turn(heads_TXD[own].clone(), Rotation(turns.cosine[own], turns.sine[own]), heads),
+            ops.rotate(heads_TXD[own].clone(), Rotation(turns.cosine[own], turns.sine[own]), heads),
         ]
         assert all(torch.equal(a, c[own]) for a, c in zip(alone, company, strict=True))
 
@@ -86,12 +86,12 @@ class Wrong(TorchOps):
             return norm(x_TE + update_TE)  # type: ignore[no-any-return]
         return super().add_norm(x_TE, update_TE, norm)
 
-    def turn(self, heads_TXD: Tensor, rotation: Rotation, heads: Heads) -> Tensor:
+    def rotate(self, heads_TXD: Tensor, rotation: Rotation, heads: Heads) -> Tensor:
         if self.fault == "norms":
             heads = heads._replace(query_norm=heads.key_norm)
         if self.fault == "halves":
             rotation = Rotation(rotation.cosine, -rotation.sine)
-        return super().turn(heads_TXD, rotation, heads)
+        return super().rotate(heads_TXD, rotation, heads)
 
     def gate(self, gate_up: Tensor, activation: nn.Module) -> Tensor:
         if self.fault == "gate":

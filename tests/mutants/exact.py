@@ -117,8 +117,8 @@ MUTANTS = (
     Mutant(
         name="rows-compared-approximately",
         path=_EXACT,
-        old="    if not torch.equal(alone, in_company):\n",
-        new="    if not torch.allclose(alone, in_company, atol=1e-2):\n",
+        old="    if not torch.equal(alone, in_batch):\n",
+        new="    if not torch.allclose(alone, in_batch, atol=1e-2):\n",
         breaks="the self-check passes on a machine where bits differ",
         killed_by=(_EXACT_TESTS + "test_without_classes_a_row_does_see_its_company",),
     ),

@@ -29,8 +29,8 @@ MUTANTS = (
     Mutant(
         name="copy-of-the-whole-block",
         path=_PAGED,
-        old="        kept = self._pool_L2NBHD[:, :, block, :num_places]\n"
-        "        self._pool_L2NBHD[:, :, own, :num_places].copy_(kept)\n",
+        old="        kept = self._pool_L2NBHD[:, :, block, :num_kept]\n"
+        "        self._pool_L2NBHD[:, :, own, :num_kept].copy_(kept)\n",
         new="        self._pool_L2NBHD[:, :, own].copy_(self._pool_L2NBHD[:, :, block])\n",
         breaks="a NaN behind the places that are kept reaches another request",
         killed_by=(_KV_TESTS + "test_a_copy_takes_only_the_places_that_are_kept",),
@@ -46,8 +46,8 @@ MUTANTS = (
     Mutant(
         name="second-copy-leaks",
         path=_BLOCKS,
-        old="            self.incref(found.block)\n            self.free([block])\n",
-        new="            self.incref(found.block)\n",
+        old="            self.incref(cached.block)\n            self.free([block])\n",
+        new="            self.incref(cached.block)\n",
         breaks="requests that begin alike at one time leak a block for every one they share",
         killed_by=(_KV_TESTS + "test_two_slots_that_computed_the_same_keep_one_block",),
     ),

@@ -15,16 +15,16 @@ MUTANTS = (
     Mutant(
         name="history-one-token-short",
         path=_PROCESSORS,
-        old="places_N[prompt_len:position].bincount",
-        new="places_N[prompt_len : position - 1].bincount",
+        old="index_N[prompt_len:position].bincount",
+        new="index_N[prompt_len : position - 1].bincount",
         breaks="penalties do not see the pending token",
         killed_by=(_PROCESSOR_TESTS + "test_a_pass_equals_the_reference_row_by_row",),
     ),
     Mutant(
         name="history-of-the-whole-proposal",
         path=_PROCESSORS,
-        old="places_N[prompt_len:position].bincount",
-        new="places_N[prompt_len:].bincount",
+        old="index_N[prompt_len:position].bincount",
+        new="index_N[prompt_len:].bincount",
         breaks="position j sees the drafts behind it: other tokens than plain decoding",
         killed_by=(
             _PROPOSAL + "test_each_processor_gives_the_plain_ids_and_logprobs[3-frequency]",

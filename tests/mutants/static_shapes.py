@@ -15,8 +15,8 @@ MUTANTS = (
     Mutant(
         name="padding-writes-to-its-row",
         path="specdec_core/worker/cuda_graphs/device_plan.py",
-        old="return place_RQ, torch.where(offset_Q < count_R1, row_RQ, scratch_Q)",
-        new="return place_RQ, row_RQ",
+        old="return position_RQ, torch.where(offset_Q < count_R1, row_RQ, scratch_Q)",
+        new="return position_RQ, row_RQ",
         breaks="a short row beside a longer one loses the keys of its last token",
         killed_by=(_ANY_ROWS,),
     ),
@@ -237,7 +237,7 @@ MUTANTS = (
     Mutant(
         name="a-shape-too-small-stands-in",
         path="specdec_core/worker/cuda_graphs/buckets.py",
-        old="holds = all(own >= asked",
+        old="holds = all(own >= needed",
         new="holds = any(own >= asked",
         breaks="rows of a pass have no place in its buffers",
         killed_by=(

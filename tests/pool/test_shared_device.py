@@ -213,10 +213,10 @@ def test_a_small_group_lets_a_shared_device_run_three_passes_first() -> None:
     device = Device(leases={"target": {0: _LEASE}, "draft": {}})
     for second in (1.0, 2.0, 3.0):
         device.answered(_LEASE, 1.0, second)
-        assert device.worth_waiting_until(1.0) == second + 3 * 1.0
+        assert device.wait_deadline(1.0) == second + 3 * 1.0
     device.answered(_LEASE, 1.0, 4.0)
-    assert device.worth_waiting_until(2.0) == 4.0 + 3 * 1.0
-    assert device.worth_waiting_until(1.0) < 4.0
+    assert device.wait_deadline(2.0) == 4.0 + 3 * 1.0
+    assert device.wait_deadline(1.0) < 4.0
 
 
 def test_what_a_replica_records_is_no_part_of_what_its_lease_took() -> None:
@@ -230,8 +230,8 @@ def test_what_a_replica_records_is_no_part_of_what_its_lease_took() -> None:
 def test_nobody_waits_for_an_idle_device_or_one_of_its_own() -> None:
     idle = Device(leases={"target": {}, "draft": {}})
     own = Device(leases={"target": {0: _LEASE}})
-    assert idle.worth_waiting_until(0.0) < 0.0
-    assert own.worth_waiting_until(0.0) < 0.0
+    assert idle.wait_deadline(0.0) < 0.0
+    assert own.wait_deadline(0.0) < 0.0
 
 
 def test_groups_that_take_turns_stay_full_though_passes_take_longer_than_the_bound() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specdec_core.sampling.top_k import first_ids, places_in, top_ids
+from specdec_core.sampling.top_k import first_ids, indices_in, top_ids
 
 
 @pytest.mark.parametrize("num_values", [1, 63, 64, 513, 4097, 49_152])
@@ -24,7 +24,7 @@ def test_the_greatest_values_are_found(num_values: int, count: int) -> None:
 def test_every_place_is_in_one_column_or_in_none() -> None:
     for num_values in (3, 8, 100):
         width = num_values // 8
-        places = places_in(torch.arange(width).unsqueeze(0), num_values, 8)
+        places = indices_in(torch.arange(width).unsqueeze(0), num_values, 8)
         assert sorted(places[0].tolist()) == list(range(num_values))
 
 

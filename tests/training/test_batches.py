@@ -36,7 +36,7 @@ def test_the_seed_fixes_the_order_and_epochs_differ() -> None:
 def test_places_are_where_answers_are_predicted() -> None:
     documents = random_documents(4)
     batch = collate(documents, torch.device("cpu"))
-    assert batch.top_ids.shape == (len(batch.places), NUM_CANDIDATES)
-    following = batch.ids.flatten()[batch.places + 1]
+    assert batch.top_ids.shape == (len(batch.positions), NUM_CANDIDATES)
+    following = batch.ids.flatten()[batch.positions + 1]
     answers = torch.cat([document.ids[document.answer_start :] for document in documents])
     assert torch.equal(following, answers.long())

@@ -35,7 +35,7 @@ _KEPT = (
     "driver.scheduler._replicas.records[].ready_queue.decoding._arrivals",
     "driver.scheduler._replicas.records[].ready_queue.decoding._times",
     "driver.scheduler._replicas.records[].ready_queue.decoding._unsorted",
-    "driver.scheduler._replicas.records[].device._answers",
+    "driver.scheduler._replicas.records[].device._answered_at",
     "driver.scheduler._replicas.records[].device._passes",
     "driver.scheduler._replicas.records[].device.leases",
     "driver.scheduler._placement._proposer._drafters._made",

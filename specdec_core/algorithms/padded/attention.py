@@ -74,5 +74,5 @@ def _hidden(counts: Sequence[int], kv: PaddedKV) -> Tensor:
     first = [n - count for n, count in zip(kv.cached_lens, counts, strict=True)]
     first_B1 = on_device(first, torch.long, kv.shape.device).unsqueeze(1)
     query_BQ1 = (first_B1 + torch.arange(max(counts), device=kv.shape.device)).unsqueeze(2)
-    column_B1S = kv.places(num_columns).unsqueeze(1)
+    column_B1S = kv.positions(num_columns).unsqueeze(1)
     return (column_B1S < 0) | (column_B1S > query_BQ1)

@@ -80,7 +80,7 @@ class PaddedKV:
         """Return `pools` of every layer, a new object each time, because `extend` may move them."""
         return [self.pools(layer) for layer in range(self.shape.num_layers)]
 
-    def places(self, num_columns: int) -> Tensor:
+    def positions(self, num_columns: int) -> Tensor:
         """Return the place of every column in its row's content, negative in the padding; [B,
         num_columns].
 

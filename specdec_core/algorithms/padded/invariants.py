@@ -28,10 +28,10 @@ def check_rectangle(kv: PaddedKV, content_lens: Sequence[int]) -> None:
 
 def check_positions(kv: PaddedKV) -> None:
     """Assert I2: a row sees exactly its cached tokens, at positions 0, 1, 2 ..."""
-    places_BL = kv.places(kv.width).cpu()
+    position_BL = kv.positions(kv.width).cpu()
     for row, (end, length) in enumerate(zip(kv.ends, kv.cached_lens, strict=True)):
-        places_L = places_BL[row, :end]
-        seen = places_L[places_L >= 0].tolist()
+        position_L = position_BL[row, :end]
+        seen = position_L[position_L >= 0].tolist()
         assert seen == list(range(length)), f"I2: row {row} of {length} has positions {seen}"
 
 

@@ -63,7 +63,7 @@ class PaddedRound:
         fixed = replace(config.speculation, k_policy=KPolicyName.FIXED, k_schedule=())
         self._drafters = LocalDrafters(fixed)
         self._checks_invariants = config.check_invariants
-        self._tally = SchedulerStats()
+        self._stats = SchedulerStats()
         self._aligned_bytes = 0
         self._stacked_bytes = 0
         self._draft_watch = Stopwatch(target.device)
@@ -117,8 +117,8 @@ class PaddedRound:
             check_invariants(group.target.kv, group.content_lens)
             for batch in group.batches:
                 check_rectangle(batch.kv, group.content_lens)
-        self._tally.group_sizes[len(group.sequences)] += 1
-        self._tally.num_equal_length_groups += group.has_equal_lengths
+        self._stats.group_sizes[len(group.sequences)] += 1
+        self._stats.num_equal_length_groups += group.has_equal_lengths
         with self._verify_watch:
             inputs = [
                 RoundInput(row, s.ids[-1:], proposal, len(proposal) + 1, s.rules, _history(s))
@@ -139,7 +139,7 @@ class PaddedRound:
         for row, (sequence, proposal, verdict) in enumerate(rows):
             event = sequence.commit(len(proposal), verdict)
             num_accepted = min(verdict.num_accepted, len(event.token_ids))
-            self._tally.record_round(len(proposal), num_accepted, len(event.token_ids))
+            self._stats.record_round(len(proposal), num_accepted, len(event.token_ids))
             for batch in group.batches:
                 batch.rollback(row, len(sequence.ids) - 1)
             events.append(event)
@@ -179,19 +179,19 @@ class PaddedRound:
 
     @property
     def stats(self) -> AlgorithmStats:
-        tally = self._tally
+        stats = self._stats
         view_s = self._models[0].view_s
         return AlgorithmStats(
-            num_rounds=tally.group_sizes.total(),
-            num_committed=tally.num_committed,
-            num_drafted=tally.drafted_per_position.total(),
-            num_accepted=tally.accepted_per_position.total(),
-            num_sequence_rounds=tally.num_sequence_rounds,
-            num_proposed_rounds=tally.num_proposed_rounds,
-            accepted_per_position=dense(tally.accepted_per_position),
-            drafted_per_position=dense(tally.drafted_per_position),
-            num_groups=tally.group_sizes.total(),
-            num_equal_length_groups=tally.num_equal_length_groups,
+            num_rounds=stats.group_sizes.total(),
+            num_committed=stats.num_committed,
+            num_drafted=stats.drafted_per_position.total(),
+            num_accepted=stats.accepted_per_position.total(),
+            num_sequence_rounds=stats.num_sequence_rounds,
+            num_proposed_rounds=stats.num_proposed_rounds,
+            accepted_per_position=dense(stats.accepted_per_position),
+            drafted_per_position=dense(stats.drafted_per_position),
+            num_groups=stats.group_sizes.total(),
+            num_equal_length_groups=stats.num_equal_length_groups,
             seconds={
                 "draft": self._draft_watch.seconds,
                 "verify": self._verify_watch.seconds - view_s,
@@ -208,17 +208,17 @@ class PaddedRound:
         """Return what local drafters propose for the rows. They come first, unless a draft model
         replaces them."""
         proposals: list[tuple[int, ...]] = [() for _ in wanted]
-        asked: dict[Drafter, list[int]] = {}
+        by_drafter: dict[Drafter, list[int]] = {}
         for row, sequence in enumerate(group.sequences):
             method = draft_method(self._speculation, sequence.request)
             drafter = self._drafters.of(method)
             is_replaced = method == SpecMethod.DRAFT_MODEL and group.draft is not None
             if wanted[row] > 0 and drafter is not None and not is_replaced:
-                asked.setdefault(drafter, []).append(row)
-        for drafter, places in asked.items():
-            rows = [group.sequences[row] for row in places]
-            offers = offers_of(drafter, rows, [wanted[row] for row in places])
-            for row, offer in zip(places, offers, strict=True):
+                by_drafter.setdefault(drafter, []).append(row)
+        for drafter, indices in by_drafter.items():
+            rows = [group.sequences[row] for row in indices]
+            offers = offers_of(drafter, rows, [wanted[row] for row in indices])
+            for row, offer in zip(indices, offers, strict=True):
                 proposals[row] = offer.tokens
         return proposals
 
@@ -226,14 +226,14 @@ class PaddedRound:
         self, group: PaddedGroup, lengths: Sequence[int], verdicts: Sequence[Verdict]
     ) -> None:
         """Tell local drafters what the pass committed after each row's `lengths` tokens."""
-        told: dict[Drafter, tuple[list[LiveSequence], list[Observed]]] = {}
+        by_drafter: dict[Drafter, tuple[list[LiveSequence], list[Observed]]] = {}
         for sequence, length, verdict in zip(group.sequences, lengths, verdicts, strict=True):
             if sequence.drafter is not None:
                 chosen = tuple(sequence.ids[length:])
-                rows, observed = told.setdefault(sequence.drafter, ([], []))
+                rows, observed = by_drafter.setdefault(sequence.drafter, ([], []))
                 rows.append(sequence)
                 observed.append(Observed(1, chosen, min(verdict.num_accepted, len(chosen))))
-        for drafter, (rows, observed) in told.items():
+        for drafter, (rows, observed) in by_drafter.items():
             drafter.learn(rows, observed)
 
     def _uses_model(self, sequence: LiveSequence) -> bool:

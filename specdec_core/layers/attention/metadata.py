@@ -196,7 +196,7 @@ def flat_indices(batch: ForwardInput, kv: KVBlocks) -> tuple[Tensor, Tensor, Ten
     They are views of one tensor. With one row, creating a tensor costs more than its content.
     """
     size = kv.block_size
-    places: list[int] = []
+    positions: list[int] = []
     pool_rows: list[int] = []
     wanted: list[int] = []
     end = 0
@@ -204,10 +204,10 @@ def flat_indices(batch: ForwardInput, kv: KVBlocks) -> tuple[Tensor, Tensor, Ten
     for slot, start, count, num_logits in zip(*columns, strict=True):
         own, table = range(start, start + count), kv.block_table(slot)
         end += count
-        places += own
-        pool_rows += [table[place // size] * size + place % size for place in own]
+        positions += own
+        pool_rows += [table[position // size] * size + position % size for position in own]
         wanted += range(end - num_logits, end)
-    numbers = array("q", [*batch.token_ids, *places, *pool_rows, *wanted])
+    numbers = array("q", [*batch.token_ids, *positions, *pool_rows, *wanted])
     indices = to_device(torch.frombuffer(numbers, dtype=torch.long), kv.shape.device)
     input_ids, position_ids, write_index, logits_index = indices.split_with_sizes(
         [end, end, end, len(wanted)]
@@ -230,8 +230,8 @@ def plan_segments(
         # A row is padded with its own last query.
         padded = [(row, min(i, counts[row] - 1)) for row in rows for i in range(num_queries)]
         queries.append([firsts[row] + i for row, i in padded])
-        place_RQ = _index([starts[row] + i for row, i in padded], kv).view(len(rows), -1)
-        mask = causal_mask(place_RQ, key_len, num_query_groups, kv.shape.dtype)
+        position_RQ = _index([starts[row] + i for row, i in padded], kv).view(len(rows), -1)
+        mask = causal_mask(position_RQ, key_len, num_query_groups, kv.shape.dtype)
         keys.append((_block_index([batch.slots[row] for row in rows], key_len, kv), mask))
     tokens = list(chain(*queries))
     is_in_order = tokens == list(range(len(batch.token_ids)))
@@ -266,8 +266,8 @@ def _segments(
 
 def _inverse(tokens: Sequence[int]) -> list[int]:
     """Return the first place of each token in `tokens`."""
-    places = {token: place for place, token in reversed(list(enumerate(tokens)))}
-    return [places[token] for token in range(len(places))]
+    positions = {token: position for position, token in reversed(list(enumerate(tokens)))}
+    return [positions[token] for token in range(len(positions))]
 
 
 def _block_index(slots: Sequence[int], key_len: int, kv: KVBlocks) -> Tensor:
@@ -279,14 +279,14 @@ def _block_index(slots: Sequence[int], key_len: int, kv: KVBlocks) -> Tensor:
 
 
 def causal_mask(
-    place_RQ: Tensor, num_keys: int, num_query_groups: int, dtype: torch.dtype
+    position_RQ: Tensor, num_keys: int, num_query_groups: int, dtype: torch.dtype
 ) -> Tensor:
     """Return the mask of queries at these places, [R, 1, G * Q, S].
 
     A query sees its own place and those before it. The mask also hides keys after the row's end,
     which are read because the key length is rounded up.
     """
-    hidden_RQS = torch.arange(num_keys, device=place_RQ.device) > place_RQ.unsqueeze(-1)
+    hidden_RQS = torch.arange(num_keys, device=position_RQ.device) > position_RQ.unsqueeze(-1)
     return additive_mask(hidden_RQS, num_query_groups, dtype)
 
 

@@ -118,9 +118,9 @@ def is_right(attention: BlockAttention, kv: KVShape, num_heads: int, block_size:
     width = -(-max(ends) // block_size)
     blocks = torch.randperm(width * len(_PROBED), generator=generator)
     blocks_PW = blocks.view(-1, width)
-    first_places = blocks.argsort() % width * block_size
-    places_M = (first_places.unsqueeze(1) + torch.arange(block_size)).flatten()
-    query_THD, key_MKD, value_MKD = _made_up(kv, num_heads, sum(counts), places_M, generator)
+    first_positions = blocks.argsort() % width * block_size
+    positions_M = (first_positions.unsqueeze(1) + torch.arange(block_size)).flatten()
+    query_THD, key_MKD, value_MKD = _made_up(kv, num_heads, sum(counts), positions_M, generator)
     rows = BlockRows(
         query_ends=_int32([0, *accumulate(counts)], kv),
         key_counts=_int32(ends, kv),
@@ -130,7 +130,7 @@ def is_right(attention: BlockAttention, kv: KVShape, num_heads: int, block_size:
     )
     scaling = kv.head_dim**-0.5
     keys, values = (some.view(-1, block_size, *some.shape[1:]) for some in (key_MKD, value_MKD))
-    found_THD = attention(query_THD, keys, values, rows, scaling)
+    actual_THD = attention(query_THD, keys, values, rows, scaling)
     expected_THD = torch.cat(
         [
             _textbook(query_QHD, keys[row].flatten(0, 1), values[row].flatten(0, 1), start, scaling)
@@ -139,22 +139,22 @@ def is_right(attention: BlockAttention, kv: KVShape, num_heads: int, block_size:
             )
         ]
     )
-    return torch.allclose(found_THD.float(), expected_THD, atol=_TOLERANCE, rtol=_TOLERANCE)
+    return torch.allclose(actual_THD.float(), expected_THD, atol=_TOLERANCE, rtol=_TOLERANCE)
 
 
 def _made_up(
-    kv: KVShape, num_heads: int, num_queries: int, places_M: Tensor, generator: torch.Generator
+    kv: KVShape, num_heads: int, num_queries: int, positions_M: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries, keys and values for keys at `places_M` of their rows. The scores of every
+    """Return queries, keys and values for keys at `positions_M` of their rows. The scores of every
     second head rise with the place, and those of the others fall."""
     key_MKD, value_MKD = (
-        torch.randn(len(places_M), kv.num_kv_heads, kv.head_dim, generator=generator)
+        torch.randn(len(positions_M), kv.num_kv_heads, kv.head_dim, generator=generator)
         for _ in range(2)
     )
     query_THD = torch.randn(num_queries, num_heads, kv.head_dim, generator=generator)
     slope_H = torch.where(torch.arange(num_heads) % 2 == 0, 1.0, -1.0)
     query_THD[:, :, 0] = slope_H * kv.head_dim**0.5
-    key_MKD[:, :, 0] = (places_M / places_M.max() * _SCORE_RANGE).unsqueeze(1)
+    key_MKD[:, :, 0] = (positions_M / positions_M.max() * _SCORE_RANGE).unsqueeze(1)
     query_THD, key_MKD, value_MKD = (
         some.to(kv.device, kv.dtype) for some in (query_THD, key_MKD, value_MKD)
     )
@@ -173,8 +173,8 @@ def _textbook(
         some.float().repeat_interleave(groups, dim=1) for some in (key_SKD, value_SKD)
     )
     score_HQS = torch.einsum("qhd,shd->hqs", query_QHD.float(), key_SHD) * scaling
-    places_Q1 = torch.arange(start, start + num_queries, device=query_QHD.device).unsqueeze(1)
-    is_hidden_QS = torch.arange(num_keys, device=query_QHD.device) > places_Q1
+    position_Q1 = torch.arange(start, start + num_queries, device=query_QHD.device).unsqueeze(1)
+    is_hidden_QS = torch.arange(num_keys, device=query_QHD.device) > position_Q1
     weight_HQS = score_HQS.masked_fill(is_hidden_QS, float("-inf")).softmax(dim=-1)
     return torch.einsum("hqs,shd->qhd", weight_HQS, value_SHD)
 

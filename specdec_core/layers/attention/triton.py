@@ -88,7 +88,7 @@ def _attend(  # type: ignore[no-untyped-def]
     folded_M = tile * QUERIES + tl.arange(0, QUERIES)
     token_M, group_M = folded_M // GROUPS, folded_M % GROUPS
     is_there_M = token_M < num_tokens
-    place_M = num_keys - num_tokens + token_M
+    position_M = num_keys - num_tokens + token_M
     # Tiles have sizes that are powers of two. After the head they are zeros, which change no sum.
     number_D = tl.arange(0, PADDED_DIM)
     is_head_D = number_D < HEAD_DIM
@@ -120,7 +120,7 @@ def _attend(  # type: ignore[no-untyped-def]
         k_SD = tl.load(keys + tile_SD, mask=is_there_SD, other=0.0)
         v_SD = tl.load(values + tile_SD, mask=is_there_SD, other=0.0)
         score_MS = tl.dot(q_MD, tl.trans(k_SD), input_precision="ieee") * scaling
-        is_seen_MS = key_S[None, :] <= place_M[:, None]
+        is_seen_MS = key_S[None, :] <= position_M[:, None]
         score_MS = tl.where(is_seen_MS, score_MS, float("-inf"))
         now_M = tl.maximum(greatest_M, tl.max(score_MS, 1))
         weight_MS = tl.exp(score_MS - now_M[:, None])
@@ -173,8 +173,8 @@ def _merge_parts(  # type: ignore[no-untyped-def]
     row, token = tl.program_id(0), tl.program_id(1)
     first_token = tl.load(query_ends + row)
     num_tokens = tl.load(query_ends + row + 1) - first_token
-    place = tl.load(key_counts + row) - num_tokens + token
-    num_read = tl.where(token < num_tokens, place // PART + 1, 0)
+    position = tl.load(key_counts + row) - num_tokens + token
+    num_read = tl.where(token < num_tokens, position // PART + 1, 0)
     head_M = tl.program_id(2) * MERGED + tl.arange(0, MERGED)
     is_there_M = (head_M < HEADS) & (num_read > 0)
     number_D = tl.arange(0, PADDED_DIM)
@@ -202,7 +202,7 @@ def _merge_parts(  # type: ignore[no-untyped-def]
 def _write(  # type: ignore[no-untyped-def]
     keys,
     values,
-    places,
+    write_index,
     new_keys,
     new_values,
     key_stride,
@@ -216,11 +216,11 @@ def _write(  # type: ignore[no-untyped-def]
     token = tl.program_id(0).to(tl.int64)
     number = tl.arange(0, PADDED_WIDTH)
     is_there = number < WIDTH
-    place = tl.load(places + token).to(tl.int64) * WIDTH + number
+    offset = tl.load(write_index + token).to(tl.int64) * WIDTH + number
     key = tl.load(new_keys + token * key_stride + number, mask=is_there)
     value = tl.load(new_values + token * value_stride + number, mask=is_there)
-    tl.store(keys + place, key, mask=is_there)
-    tl.store(values + place, value, mask=is_there)
+    tl.store(keys + offset, key, mask=is_there)
+    tl.store(values + offset, value, mask=is_there)
 
 
 class TritonAttention(BlockAttention):

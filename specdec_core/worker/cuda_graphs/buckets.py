@@ -42,7 +42,7 @@ class Bucket(NamedTuple):
     def may_stand_in(self, other: Bucket, reads_blocks: bool) -> bool:
         """Return True if a pass of `other` may run in this shape and takes about the same time.
         Without in-place reading, a pass reads all blocks, so the shape may have no more blocks."""
-        holds = all(own >= asked for own, asked in zip(self, other, strict=True))
+        holds = all(own >= needed for own, needed in zip(self, other, strict=True))
         most_tokens = max(_MOST_PADDING * other.num_tokens, _FEW_TOKENS)
         most_blocks = _MOST_PADDING * other.blocks if reads_blocks else other.blocks
         return holds and self.num_tokens <= most_tokens and self.blocks <= most_blocks

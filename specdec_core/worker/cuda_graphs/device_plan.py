@@ -40,14 +40,14 @@ class StaticModel:
 def device_plan(numbers: PassNumbers, bucket: Bucket, model: StaticModel) -> AttentionMetadata:
     """Return metadata of equally long rows: one segment, or block rows if blocks are read in
     place. Reads no number on the host."""
-    place_RQ, write_RQ = _places(numbers, model.kv)
+    position_RQ, write_RQ = _positions(numbers, model.kv)
     return AttentionMetadata(
         input_ids=numbers.ids.long().view(1, -1),
-        position_ids=place_RQ.view(1, -1),
+        position_ids=position_RQ.view(1, -1),
         write_index=write_RQ.view(-1),
         logits_index=numbers.wanted.long(),
         block_size=model.kv.block_size,
-        segments=() if model.reads_blocks else (_segment(place_RQ, numbers, model),),
+        segments=() if model.reads_blocks else (_segment(position_RQ, numbers, model),),
         rows=_block_rows(numbers, bucket, model.kv) if model.reads_blocks else None,
     )
 
@@ -65,13 +65,13 @@ def _block_rows(numbers: PassNumbers, bucket: Bucket, kv: PagedKV) -> BlockRows:
     )
 
 
-def _segment(place_RQ: Tensor, numbers: PassNumbers, model: StaticModel) -> Segment:
+def _segment(position_RQ: Tensor, numbers: PassNumbers, model: StaticModel) -> Segment:
     num_keys = numbers.blocks.shape[1] * model.kv.block_size
-    mask = causal_mask(place_RQ, num_keys, model.num_query_groups, model.kv.shape.dtype)
+    mask = causal_mask(position_RQ, num_keys, model.num_query_groups, model.kv.shape.dtype)
     return Segment(query_index=None, block_index=numbers.blocks.long().view(-1), mask=mask)
 
 
-def _places(numbers: PassNumbers, kv: PagedKV) -> tuple[Tensor, Tensor]:
+def _positions(numbers: PassNumbers, kv: PagedKV) -> tuple[Tensor, Tensor]:
     """Return the position of every token in its sequence, and the row of the pools that it writes.
 
     A padded token has the position of its row's last token, and writes to the scratch block.
@@ -79,8 +79,8 @@ def _places(numbers: PassNumbers, kv: PagedKV) -> tuple[Tensor, Tensor]:
     assert kv.scratch_block is not None, "padding must read and write somewhere"
     offset_Q = torch.arange(numbers.ids.shape[1], device=kv.shape.device)
     start_R1, count_R1 = numbers.starts.long()[:, None], numbers.counts.long()[:, None]
-    place_RQ = (start_R1 + torch.minimum(offset_Q, count_R1 - 1)).clamp_(min=0)
-    block_RQ = numbers.blocks.long().gather(1, place_RQ // kv.block_size)
-    row_RQ = block_RQ * kv.block_size + place_RQ % kv.block_size
+    position_RQ = (start_R1 + torch.minimum(offset_Q, count_R1 - 1)).clamp_(min=0)
+    block_RQ = numbers.blocks.long().gather(1, position_RQ // kv.block_size)
+    row_RQ = block_RQ * kv.block_size + position_RQ % kv.block_size
     scratch_Q = kv.scratch_block * kv.block_size + offset_Q % kv.block_size
-    return place_RQ, torch.where(offset_Q < count_R1, row_RQ, scratch_Q)
+    return position_RQ, torch.where(offset_Q < count_R1, row_RQ, scratch_Q)

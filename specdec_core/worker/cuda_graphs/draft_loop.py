@@ -40,7 +40,7 @@ class _Step(NamedTuple):
     """Work of a step in addition to its pass."""
 
     kind: ChoiceKind
-    is_wary: bool
+    confident_only: bool
 
 
 class DraftLoop:
@@ -88,7 +88,7 @@ class DraftLoop:
                 self._kv.rollback(slot, start)
             raise
         rows = zip(batch.slots, num_choices, zip(*chosen_KR, strict=True), strict=True)
-        return [self._settle(*row) for row in rows]
+        return [self._trim(*row) for row in rows]
 
     def _record(self, step: _Step, first: Bucket, num_steps: int) -> list[Work] | None:
         """Return the work of every step. All steps are recorded before the buffers are filled, and
@@ -117,7 +117,7 @@ class DraftLoop:
         target = self._numbers[: len(numbers)]
         copy_without_waiting(torch.frombuffer(numbers, dtype=torch.int32), target)
 
-    def _settle(self, slot: int, num_choices: int, chosen: Sequence[int]) -> tuple[int, ...]:
+    def _trim(self, slot: int, num_choices: int, chosen: Sequence[int]) -> tuple[int, ...]:
         """Return the proposal, which ends before the first position where nothing was chosen."""
         tokens = takewhile(lambda token: token != NO_CHOICE, chosen[:num_choices])
         proposal = tuple(tokens)
@@ -136,7 +136,7 @@ class DraftLoop:
             (numbers.starts + numbers.counts).long().unsqueeze(1),
             facts_of(facts),
             step.kind,
-            step.is_wary,
+            step.confident_only,
         ).int()
         chosen_KR = self._chosen_KR[:, : bucket.rows]
         chosen_KR.index_copy_(0, number.long(), chosen_R.unsqueeze(0))

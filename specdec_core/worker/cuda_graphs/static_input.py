@@ -85,9 +85,9 @@ def pack(batch: ForwardInput, kv: PagedKV, bucket: Bucket) -> array[int]:
 def _wanted(batch: ForwardInput, num_queries: int) -> list[int]:
     """Return the indices of the last tokens of every row that wants logits."""
     return [
-        row * num_queries + place
+        row * num_queries + index
         for row, count in enumerate(batch.token_counts)
-        for place in range(count - batch.num_logits[row], count)
+        for index in range(count - batch.num_logits[row], count)
     ]
 
 

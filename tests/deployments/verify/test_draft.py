@@ -9,7 +9,7 @@ from deployments.cli.verify.draft import num_left_out, self_draft
 from specdec_core.batch_invariance.linear import ExactLinear
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
-from specdec_core.loading.loader import settle_numerics
+from specdec_core.loading.loader import apply_numerics
 from specdec_core.model import score
 from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import DECODERS, FUSED, VOCAB, tiny_decoder
@@ -67,7 +67,7 @@ def _shares(layer: torch.nn.Module, twin: torch.nn.Module) -> bool:
 
 def test_the_draft_of_an_exact_target_is_fast() -> None:
     target = adapted("llama")
-    settle_numerics(target, Numerics.EXACT)
+    apply_numerics(target, Numerics.EXACT)
     draft = self_draft(target, 1)
     assert draft.numerics is Numerics.FAST
     assert not any(isinstance(module, ExactLinear) for module in draft.module.modules())

@@ -11,7 +11,7 @@ from torch import Tensor
 from deployments.cli.verify.compare import Difference
 from deployments.cli.verify.gap import Company, Decoded, measure_gap, measure_logit_change
 from specdec_core.config import Numerics
-from specdec_core.loading.loader import settle_numerics
+from specdec_core.loading.loader import apply_numerics
 from specdec_core.model import ForwardInput, ForwardOutput
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
@@ -81,7 +81,7 @@ def test_exact_numerics_change_nothing_over_either_cache() -> None:
     rows = [decoded(*range(10, 30), prompt=prompt) for prompt in prompts]
     caches = [Company(4, 4, is_padded) for is_padded in (False, True)]
     assert all(measure_logit_change(model, rows, company) < 1 for company in caches)
-    settle_numerics(model, Numerics.EXACT)
+    apply_numerics(model, Numerics.EXACT)
     assert [measure_logit_change(model, rows, company) for company in caches] == [0, 0]
 
 
