@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from deployments.ingress.output import OutputChunk
 from deployments.text.answers.asking import CallsAsked
-from deployments.text.answers.reading import AnswerReader, Answers, Found
+from deployments.text.answers.reading import AnswerDelta, AnswerReader, Answers
 from specdec_core.request import FinishReason
 
 
@@ -78,10 +78,10 @@ class ReadAnswer:
         """Tokens of the reasoning, without its marks."""
         return 0 if self._reader is None else self._reader.num_reasoning_tokens(self._offsets)
 
-    def read(self, piece: OutputChunk) -> Found:
+    def read(self, piece: OutputChunk) -> AnswerDelta:
         """Return what became certain with `piece` and is new to the client."""
         if self._reader is None:
-            return Found(piece.text)
+            return AnswerDelta(piece.text)
         if self.counts_reasoning:
             self._offsets += (*piece.told_offsets, *piece.text_offsets)
         if piece.told_text:
@@ -94,7 +94,7 @@ class ReadAnswer:
         is_known = bool(piece.told_text) and not piece.token_ids
         return found if is_known else found + rest
 
-    def _shown(self, found: Found) -> Found:
+    def _shown(self, found: AnswerDelta) -> AnswerDelta:
         """Return what the client may have of it, and count it."""
         self.has_reasoned |= bool(found.reasoning)
         if not self._options.includes_reasoning:

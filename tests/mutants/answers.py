@@ -37,8 +37,8 @@ MUTANTS = (
     Mutant(
         name="content-beside-reasoning-is-empty",
         path="deployments/api/http/responses.py",
-        old="(bool(found.calls) or self.answer.has_reasoned)",
-        new="bool(found.calls)",
+        old="(bool(parsed.calls) or self.answer.has_reasoned)",
+        new="bool(parsed.calls)",
         breaks="an answer that ends in its reasoning seems to be an empty one",
         killed_by=(_STREAM,),
     ),
@@ -93,8 +93,8 @@ MUTANTS = (
     Mutant(
         name="reasoning-of-the-prompt-is-not-counted",
         path="deployments/text/answers/reading.py",
-        old="self._turns = [0] if self.begun is Begun.REASONING else []",
-        new="self._turns = []",
+        old="self._reasoning_bounds = [0] if self.begun is Begun.REASONING else []",
+        new="self._reasoning_bounds = []",
         breaks="no token counts as reasoning if the chat template opens it",
         killed_by=(_READ + "test_tokens_of_reasoning_are_counted",),
     ),

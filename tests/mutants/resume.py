@@ -131,8 +131,8 @@ MUTANTS = (
     Mutant(
         name="usage-begins-at-the-cut",
         path="deployments/api/http/responses.py",
-        old="        choice.num_tokens = piece.index + len(piece.token_ids)\n        choice.stats",
-        new="        choice.num_tokens += len(piece.token_ids)\n        choice.stats",
+        old="        choice.num_tokens = chunk.index + len(chunk.token_ids)\n        choice.stats",
+        new="        choice.num_tokens += len(chunk.token_ids)\n        choice.stats",
         breaks="a whole answer counts what was brought back twice",
         killed_by=(_HTTP + "test_it_goes_on_behind_every_token",),
     ),

@@ -15,7 +15,7 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarSpec
 
 
-def ask_of(message: pb.GenerateRequest) -> GenerationRequest:
+def request_of(message: pb.GenerateRequest) -> GenerationRequest:
     """Return the request. Raises InvalidRequestError for what a GenerationRequest cannot hold."""
     speculative = message.speculative
     num_draft_tokens, method = drafting_from_pb(speculative)
@@ -52,26 +52,26 @@ def _resume(message: pb.Resume) -> Resume:
 def _named(sampling: pb.SamplingParams) -> dict[str, Any]:
     """Return the fields that are present."""
     named = {field.name: value for field, value in sampling.ListFields()}
-    asked = named.pop("structured_output", None)
+    structured_output = named.pop("structured_output", None)
     return named | {
         "bad_word_ids": [word.ids for word in sampling.bad_word_ids],
-        "grammar": None if asked is None else _grammar(asked),
+        "grammar": None if structured_output is None else _grammar(structured_output),
     }
 
 
-def _grammar(asked: pb.StructuredOutput) -> GrammarSpec:
-    name = asked.WhichOneof("kind")
+def _grammar(structured_output: pb.StructuredOutput) -> GrammarSpec:
+    name = structured_output.WhichOneof("kind")
     field = f"structured_output.{name}"
     match name:
         case "json_schema":
-            return json_schema(asked.json_schema, field)
+            return json_schema(structured_output.json_schema, field)
         case "regex":
-            return regex(asked.regex, field)
+            return regex(structured_output.regex, field)
         case "grammar":
-            return lark(asked.grammar, field)
+            return lark(structured_output.grammar, field)
         case "choice":
-            return choice(list(asked.choice.texts), f"{field}.texts")
-        case "json_object" if asked.json_object:
+            return choice(list(structured_output.choice.texts), f"{field}.texts")
+        case "json_object" if structured_output.json_object:
             return replace(ANY_OBJECT, param=field)
     raise InvalidRequestError(
         "structured_output must set one of its kinds",

@@ -18,7 +18,7 @@ from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from deployments.api.grpc.chat import chat_of
-from deployments.api.grpc.requests import ask_of
+from deployments.api.grpc.requests import request_of
 from deployments.error_status import public_error, status_of
 from deployments.errors import BodyTooLargeError, RequestFailedError
 from deployments.ingress.answer import ReadAnswer
@@ -72,11 +72,11 @@ class GrpcApi:
                 with traced_call(self._service.spans, "Generate", message, metadata):
                     generations = await self._prepare(message, client)
                     answers = [ReadAnswer(one.reading) for one in generations]
-                    told = self._service.run_choices(generations, streams=True)
-                    async with contextlib.aclosing(told) as pieces:
-                        async for choice, piece in pieces:
+                    outputs = self._service.run_choices(generations, streams=True)
+                    async with contextlib.aclosing(outputs) as chunks:
+                        async for choice, chunk in chunks:
                             with self._service.pool.times.respond:
-                                answer = self._response(generations[choice], answers[choice], piece)
+                                answer = self._response(generations[choice], answers[choice], chunk)
                                 answer.choice = choice
                             yield answer
         except Exception as error:
@@ -98,9 +98,9 @@ class GrpcApi:
             metadata = context.invocation_metadata()
             with traced_call(self._service.spans, "GenerateOnce", message, metadata):
                 (generation,) = await self._prepare(message, client)
-                told = self._service.run_choices([generation])
-                pieces = [piece async for _, piece in told]
-            whole = joined(pieces)
+                outputs = self._service.run_choices([generation])
+                chunks = [chunk async for _, chunk in outputs]
+            whole = joined(chunks)
             with self._service.pool.times.respond:
                 return self._response(generation, ReadAnswer(generation.reading), whole)
         return pb.GenerateResponse()
@@ -192,11 +192,11 @@ class GrpcApi:
     async def _prepare(self, message: pb.GenerateRequest, client: str) -> list[Generation]:
         """Return one generation for every choice."""
         self._service.check_model(message.model)
-        asked = await self._service.lanes.read(message.ByteSize(), partial(ask_of, message))
-        ask = replace(asked, client=client)
+        read = await self._service.lanes.read(message.ByteSize(), partial(request_of, message))
+        request = replace(read, client=client)
         prompts = [await self._prompt(message)]
         return await self._service.checked_choices(
-            prompts, ask, message.n or 1, num_bytes=message.ByteSize()
+            prompts, request, message.n or 1, num_bytes=message.ByteSize()
         )
 
     async def _prompt(self, message: pb.GenerateRequest) -> tuple[int, ...]:
@@ -216,36 +216,36 @@ class GrpcApi:
         )
 
     def _response(
-        self, generation: Generation, answer: ReadAnswer, piece: OutputChunk
+        self, generation: Generation, answer: ReadAnswer, chunk: OutputChunk
     ) -> pb.GenerateResponse:
-        request, found = generation.request, answer.read(piece)
+        request, parsed = generation.request, answer.read(chunk)
         shows_tokens = not answer.hides_tokens
         response = pb.GenerateResponse(
             request_id=request.request_id,
-            index=piece.index,
-            token_ids=piece.token_ids if shows_tokens else (),
-            text=found.content,
-            reasoning=found.reasoning,
+            index=chunk.index,
+            token_ids=chunk.token_ids if shows_tokens else (),
+            text=parsed.content,
+            reasoning=parsed.reasoning,
             tool_calls=[
                 pb.ToolCall(id=call.call_id, name=call.name, arguments=call.arguments)
-                for call in found.calls
+                for call in parsed.calls
             ],
             seed=request.params.seed,
             system_fingerprint=self._service.system_fingerprint,
         )
         if request.params.num_logprobs is not None and shows_tokens:
-            response.logprobs.CopyFrom(logprobs_to_pb(piece.logprobs))
-        if piece.prompt_logprobs:
-            response.prompt_logprobs.CopyFrom(logprobs_to_pb(piece.prompt_logprobs))
-        if isinstance(piece.stop_reason, str):
-            response.stop_string = piece.stop_reason
-        if piece.finish_reason is not None:
-            num_prompt, stats = len(request.prompt_token_ids), piece.stats or RequestStats()
-            num_tokens = piece.index + len(piece.token_ids)
+            response.logprobs.CopyFrom(logprobs_to_pb(chunk.logprobs))
+        if chunk.prompt_logprobs:
+            response.prompt_logprobs.CopyFrom(logprobs_to_pb(chunk.prompt_logprobs))
+        if isinstance(chunk.stop_reason, str):
+            response.stop_string = chunk.stop_reason
+        if chunk.finish_reason is not None:
+            num_prompt, stats = len(request.prompt_token_ids), chunk.stats or RequestStats()
+            num_tokens = chunk.index + len(chunk.token_ids)
             response.finish_reason = (
                 pb.FINISH_REASON_TOOL_CALLS
-                if answer.ends_with_calls(piece)
-                else FINISH_REASONS[piece.finish_reason]
+                if answer.ends_with_calls(chunk)
+                else FINISH_REASONS[chunk.finish_reason]
             )
             response.usage.CopyFrom(
                 pb.Usage(
@@ -287,15 +287,15 @@ def _refuse(context: CallContext, error: Exception) -> None:
 
 def _rpc_status(error: Exception) -> status_pb2.Status:
     """Return the error for programs: what google.rpc defines for its code and its delay."""
-    told = public_error(error)
+    public = public_error(error)
     number, _ = status_of(error).code.value
-    found = status_pb2.Status(code=number, message=told.message)
-    info = error_details_pb2.ErrorInfo(reason=told.code.upper(), domain=_ERROR_DOMAIN)
-    if told.param:
-        info.metadata["param"] = told.param
-    found.details.add().Pack(info)
+    status = status_pb2.Status(code=number, message=public.message)
+    info = error_details_pb2.ErrorInfo(reason=public.code.upper(), domain=_ERROR_DOMAIN)
+    if public.param:
+        info.metadata["param"] = public.param
+    status.details.add().Pack(info)
     if isinstance(error, TryAgainError):
         delay = duration_pb2.Duration()
         delay.FromMicroseconds(round(error.retry_after_s * 1_000_000))
-        found.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
-    return found
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    return status

@@ -26,31 +26,31 @@ _CHARS_PER_ENTRY = 5
 """The work of one log-probability, in characters to tokenize."""
 
 
-async def whole(answer: Answer, pieces: Sequence[OutputChunk], lanes: Lanes) -> Response:
+async def whole(answer: Answer, chunks: Sequence[OutputChunk], lanes: Lanes) -> Response:
     """Return the response with all choices' outputs."""
-    size = _work(pieces)
+    size = _work(chunks)
     if size <= INLINE:
         with answer.respond:
-            return JSONResponse(answer.whole(pieces))
-    return await lanes.run(size, partial(_large, answer, pieces))
+            return JSONResponse(answer.whole(chunks))
+    return await lanes.run(size, partial(_large, answer, chunks))
 
 
-def _large(answer: Answer, pieces: Sequence[OutputChunk]) -> Response:
+def _large(answer: Answer, chunks: Sequence[OutputChunk]) -> Response:
     """Return a large answer as one body. The json module would hold the interpreter's lock three
     times as long."""
-    return Response(to_json(answer.whole(pieces)), media_type="application/json")
+    return Response(to_json(answer.whole(chunks)), media_type="application/json")
 
 
-async def event(answer: Answer, place: int, piece: OutputChunk, lanes: Lanes) -> str:
-    """Return a piece as an event of a stream."""
-    size = _work([piece]) if piece.prompt_logprobs else 0
+async def event(answer: Answer, position: int, chunk: OutputChunk, lanes: Lanes) -> str:
+    """Return a chunk as an event of a stream."""
+    size = _work([chunk]) if chunk.prompt_logprobs else 0
     if size <= INLINE:
-        return answer.event(place, piece)
-    return await lanes.run(size, lambda: server_sent(answer.chunk(place, piece)))
+        return answer.event(position, chunk)
+    return await lanes.run(size, lambda: server_sent(answer.chunk(position, chunk)))
 
 
-def _work(pieces: Sequence[OutputChunk]) -> int:
-    entries = (entry for piece in pieces for entry in (*piece.logprobs, *piece.prompt_logprobs))
+def _work(chunks: Sequence[OutputChunk]) -> int:
+    entries = (entry for chunk in chunks for entry in (*chunk.logprobs, *chunk.prompt_logprobs))
     return _CHARS_PER_ENTRY * sum(1 + len(entry.top) for entry in entries)
 
 
@@ -85,11 +85,11 @@ class EventStream(StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         pulse = _Pulse(send, self._keep_alive_s)
-        beating = asyncio.create_task(pulse.beat())
+        heartbeats = asyncio.create_task(pulse.beat())
         try:
             await super().stream_response(pulse.send)
         finally:
-            beating.cancel()
+            heartbeats.cancel()
 
 
 class _Pulse:

@@ -33,23 +33,23 @@ class Echo:
     well."""
 
     @property
-    def tells_logprobs(self) -> bool:
+    def has_logprobs(self) -> bool:
         return bool(self.offsets)
 
 
 def completion_logprobs(
-    piece: OutputChunk, token_bytes: TokenBytes, start: int = 0
+    chunk: OutputChunk, token_bytes: TokenBytes, start: int = 0
 ) -> dict[str, Any]:
     """Return four lists with one entry per token of the chunk. The output's text begins at `start`.
 
     As the API says, an entry of `top_logprobs` may have one more than was asked for. This is the
     token itself, if it is not among the most probable.
     """
-    pairs = list(zip(piece.token_ids, piece.logprobs, strict=True))
+    pairs = list(zip(chunk.token_ids, chunk.logprobs, strict=True))
     return {
-        "text_offset": [start + offset for offset in piece.text_offsets],
-        "token_logprobs": [_number(entry.logprob) for entry in piece.logprobs],
-        "tokens": [_shown(token_bytes(token_id)) for token_id in piece.token_ids],
+        "text_offset": [start + offset for offset in chunk.text_offsets],
+        "token_logprobs": [_number(entry.logprob) for entry in chunk.logprobs],
+        "tokens": [_shown(token_bytes(token_id)) for token_id in chunk.token_ids],
         "top_logprobs": [_by_text(token_id, entry, token_bytes) for token_id, entry in pairs],
     }
 
@@ -61,7 +61,7 @@ def with_echo(
     predecessors."""
     pairs = list(zip(prompt.token_ids[1:], prompt.logprobs, strict=True))
     tops = [TokenLogprobs(entry.logprob, entry.top[:count]) for _, entry in pairs]
-    asked = zip(prompt.token_ids[1:], tops, strict=True)
+    scored = zip(prompt.token_ids[1:], tops, strict=True)
     return {
         "text_offset": [*echo.offsets, *answer["text_offset"]],
         "token_logprobs": [
@@ -72,7 +72,7 @@ def with_echo(
         "tokens": [*(_shown(token_bytes(i)) for i in prompt.token_ids), *answer["tokens"]],
         "top_logprobs": [
             None,
-            *(_by_text(token_id, entry, token_bytes) for token_id, entry in asked),
+            *(_by_text(token_id, entry, token_bytes) for token_id, entry in scored),
             *answer["top_logprobs"],
         ],
     }
@@ -110,12 +110,12 @@ def _by_id(
     }
 
 
-def chat_logprobs(piece: OutputChunk, token_bytes: TokenBytes) -> dict[str, Any]:
-    """One object per token of the piece."""
+def chat_logprobs(chunk: OutputChunk, token_bytes: TokenBytes) -> dict[str, Any]:
+    """One object per token of the chunk."""
     content = [
         _chat_entry(token_id, entry.logprob, token_bytes)
         | {"top_logprobs": [_chat_entry(i, logprob, token_bytes) for i, logprob in entry.top]}
-        for token_id, entry in zip(piece.token_ids, piece.logprobs, strict=True)
+        for token_id, entry in zip(chunk.token_ids, chunk.logprobs, strict=True)
     ]
     return {"content": content, "refusal": None}
 

@@ -244,8 +244,8 @@ class RequestLines:
         self._paths = frozenset(paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_told = scope["type"] == "http" and scope["method"] == "POST"
-        if not (is_told and scope["path"] in self._paths):
+        is_recorded = scope["type"] == "http" and scope["method"] == "POST"
+        if not (is_recorded and scope["path"] in self._paths):
             await self._app(scope, receive, send)
             return
         with recorded("http", scope["path"]):

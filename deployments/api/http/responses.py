@@ -22,7 +22,7 @@ from deployments.ingress.answer import ReadAnswer
 from deployments.ingress.generation_request import Generation
 from deployments.ingress.output import OutputChunk
 from deployments.observability.metrics.request_times import Timer
-from deployments.text.answers.reading import Found
+from deployments.text.answers.reading import AnswerDelta
 from specdec_core.request import RequestStats
 
 REASONING_NAMES = ("reasoning", "reasoning_content")
@@ -53,62 +53,62 @@ class Choice:
     def num_prompt_tokens(self) -> int:
         return len(self.generation.request.prompt_token_ids)
 
-    def scored_prompt(self, piece: OutputChunk) -> Prompt | None:
+    def scored_prompt(self, chunk: OutputChunk) -> Prompt | None:
         """Return the scored prompt. None if the answer ended before it came."""
         ids = self.generation.request.prompt_token_ids
-        is_scored = len(piece.prompt_logprobs) == len(ids) - 1
-        return Prompt(ids, piece.prompt_logprobs) if is_scored else None
+        is_scored = len(chunk.prompt_logprobs) == len(ids) - 1
+        return Prompt(ids, chunk.prompt_logprobs) if is_scored else None
 
-    def message(self, found: Found) -> dict[str, Any]:
+    def message(self, parsed: AnswerDelta) -> dict[str, Any]:
         """Return the message of a whole answer.
 
         Its content is null if the answer has calls or reasoning, and no other text.
         """
-        text = self.echo.text + found.content
-        is_null = not text and (bool(found.calls) or self.answer.has_reasoned)
+        text = self.echo.text + parsed.content
+        is_null = not text and (bool(parsed.calls) or self.answer.has_reasoned)
         calls = [
             # OpenAI numbers calls in chunks only.
             {name: value for name, value in call.items() if name != "index"}
-            for call in self._calls(found)
+            for call in self._calls(parsed)
         ]
         message = {"role": "assistant", "content": None if is_null else text}
-        return message | _reasoning(found) | ({"tool_calls": calls} if calls else {})
+        return message | _reasoning(parsed) | ({"tool_calls": calls} if calls else {})
 
-    def delta(self, found: Found) -> dict[str, Any]:
+    def delta(self, parsed: AnswerDelta) -> dict[str, Any]:
         """Return what a chunk adds to the message; empty if that is nothing."""
-        content = {"content": found.content} if found.content else {}
-        calls = {"tool_calls": self._calls(found)} if found.calls else {}
-        return _reasoning(found) | content | calls
+        content = {"content": parsed.content} if parsed.content else {}
+        calls = {"tool_calls": self._calls(parsed)} if parsed.calls else {}
+        return _reasoning(parsed) | content | calls
 
-    def _calls(self, found: Found) -> list[dict[str, Any]]:
+    def _calls(self, parsed: AnswerDelta) -> list[dict[str, Any]]:
         """Return the calls in OpenAI's shape, numbered through the answer."""
-        first = self.answer.num_calls - len(found.calls)
+        first = self.answer.num_calls - len(parsed.calls)
         return [
             {
-                "index": first + place,
+                "index": first + position,
                 "id": call.call_id,
                 "type": "function",
                 "function": {"name": call.name, "arguments": call.arguments},
             }
-            for place, call in enumerate(found.calls)
+            for position, call in enumerate(parsed.calls)
         ]
 
-    def finish_reason(self, piece: OutputChunk) -> str | None:
-        if self.answer.ends_with_calls(piece):
+    def finish_reason(self, chunk: OutputChunk) -> str | None:
+        if self.answer.ends_with_calls(chunk):
             return "tool_calls"
-        return piece.finish_reason.value if piece.finish_reason else None
+        return chunk.finish_reason.value if chunk.finish_reason else None
 
 
-def _reasoning(found: Found) -> dict[str, str]:
-    return dict.fromkeys(REASONING_NAMES, found.reasoning) if found.reasoning else {}
+def _reasoning(parsed: AnswerDelta) -> dict[str, str]:
+    return dict.fromkeys(REASONING_NAMES, parsed.reasoning) if parsed.reasoning else {}
 
 
 def says_nothing(chunk: dict[str, Any]) -> bool:
     """Return whether a chat's client learns nothing from a chunk."""
-    (told,) = chunk["choices"]
-    is_over = told["finish_reason"] is not None
-    extras = chunk.keys() & {"usage", "warnings"} or told.keys() & {"token_ids"}
-    return not (told["delta"] or told["logprobs"] or is_over or extras)
+    (entry,) = chunk["choices"]
+    is_over = entry["finish_reason"] is not None
+    extras = chunk.keys() & {"usage", "warnings"} or entry.keys() & {"token_ids"}
+    return not (entry["delta"] or entry["logprobs"] or is_over or extras)
 
 
 def with_calls_before_end(chunk: dict[str, Any]) -> list[dict[str, Any]]:
@@ -116,12 +116,12 @@ def with_calls_before_end(chunk: dict[str, Any]) -> list[dict[str, Any]]:
 
     OpenAI's clients take a call for complete when a later chunk has the finish reason.
     """
-    told = chunk["choices"][0]
-    if told["finish_reason"] is None or "tool_calls" not in told.get("delta", {}):
+    entry = chunk["choices"][0]
+    if entry["finish_reason"] is None or "tool_calls" not in entry.get("delta", {}):
         return [chunk]
-    ends = {name: told[name] for name in ("finish_reason", "stop_reason") if name in told}
-    last = {"index": told["index"], "delta": {}, "logprobs": None} | ends
-    first = {name: value for name, value in told.items() if name != "stop_reason"}
+    ends = {name: entry[name] for name in ("finish_reason", "stop_reason") if name in entry}
+    last = {"index": entry["index"], "delta": {}, "logprobs": None} | ends
+    first = {name: value for name, value in entry.items() if name != "stop_reason"}
     first["finish_reason"] = None
     return [chunk | {"choices": [first]}, chunk | {"choices": [last]}]
 
@@ -145,12 +145,12 @@ class Timing:
     last: float = 0.0
     num_tokens: int = 0
 
-    def note(self, piece: OutputChunk) -> None:
+    def note(self, chunk: OutputChunk) -> None:
         """Note that a chunk has come."""
-        if piece.token_ids:
+        if chunk.token_ids:
             self.last = time.monotonic()
             self.first = self.last if self.first is None else self.first
-            self.num_tokens += len(piece.token_ids)
+            self.num_tokens += len(chunk.token_ids)
 
     def milliseconds(self) -> dict[str, float]:
         """Return the times. Empty before the first token."""
@@ -211,24 +211,24 @@ class Response:
     _frames: dict[tuple[int, str], Frame] = field(default_factory=dict)
     """Frames by choice and kind of text."""
 
-    def whole(self, pieces: Sequence[OutputChunk]) -> dict[str, Any]:
+    def whole(self, chunks: Sequence[OutputChunk]) -> dict[str, Any]:
         """Return all choices' outputs. `timing` was given the chunks as they came."""
-        told: list[dict[str, Any]] = []
+        entries: list[dict[str, Any]] = []
         prompts: list[Any] = []
-        for choice, piece in zip(self.choices, pieces, strict=True):
-            entry, found = self._told(choice, piece)
-            prompts.append(self._prompt_logprobs(choice, piece))
+        for choice, chunk in zip(self.choices, chunks, strict=True):
+            entry, parsed = self._read(choice, chunk)
+            prompts.append(self._prompt_logprobs(choice, chunk))
             if self.shape.is_chat:
-                entry["message"] = choice.message(found)
+                entry["message"] = choice.message(parsed)
             else:
-                entry["text"] = choice.echo.text + found.content
+                entry["text"] = choice.echo.text + parsed.content
                 if self.num_prompt_logprobs is not None:
                     entry["prompt_logprobs"] = prompts[-1]
-            told.append(entry)
+            entries.append(entry)
         body = self._body(self.shape.object_name)
         if self.shape.is_chat and self.num_prompt_logprobs is not None:
             body["prompt_logprobs"] = prompts[0]
-        body |= {"choices": told, "usage": self._usage()} | self._metrics()
+        body |= {"choices": entries, "usage": self._usage()} | self._metrics()
         return body | with_warnings(self.warnings)
 
     def first_chunks(self) -> list[dict[str, Any]]:
@@ -237,66 +237,67 @@ class Response:
         return [
             self._chunk([self._opening(choice)])
             for choice in self.choices
-            if self.shape.is_chat or (choice.opening and not choice.echo.tells_logprobs)
+            if self.shape.is_chat or (choice.opening and not choice.echo.has_logprobs)
         ]
 
-    def event(self, place: int, piece: OutputChunk) -> str:
+    def event(self, position: int, chunk: OutputChunk) -> str:
         """Return `chunk` as an event. Nearly always it differs from the last one in its text
         alone."""
         with self.respond:
-            choice = self.choices[place]
-            if not self._is_text_alone(choice, piece):
-                chunk = self.chunk(place, piece)
-                if not choice.answer.is_plain and says_nothing(chunk):
+            choice = self.choices[position]
+            if not self._is_text_alone(choice, chunk):
+                body = self.chunk(position, chunk)
+                if not choice.answer.is_plain and says_nothing(body):
                     return ""
-                return "".join(map(server_sent, with_calls_before_end(chunk)))
-            self.timing.note(piece)
-            choice.num_tokens = piece.index + len(piece.token_ids)
+                return "".join(map(server_sent, with_calls_before_end(body)))
+            self.timing.note(chunk)
+            choice.num_tokens = chunk.index + len(chunk.token_ids)
             if choice.answer.is_plain:
-                return self._frame(place, "content").with_text(piece.text)
-            return self._event_of(place, choice.answer.read(piece))
+                return self._frame(position, "content").with_text(chunk.text)
+            return self._event_of(position, choice.answer.read(chunk))
 
-    def _is_text_alone(self, choice: Choice, piece: OutputChunk) -> bool:
+    def _is_text_alone(self, choice: Choice, chunk: OutputChunk) -> bool:
         return (
-            piece.finish_reason is None
-            and bool(piece.text)
+            chunk.finish_reason is None
+            and bool(chunk.text)
             and choice.generation.request.params.num_logprobs is None
             and not (self.return_token_ids or self.counts_in_chunks or self.warnings)
         )
 
-    def _event_of(self, place: int, found: Found) -> str:
+    def _event_of(self, position: int, parsed: AnswerDelta) -> str:
         """Return what was read as an event; empty if it is nothing."""
-        if found.calls or (found.content and found.reasoning):
-            entry = _OPEN | {"index": self.choices[place].index}
-            return server_sent(self._chunk([entry | {"delta": self.choices[place].delta(found)}]))
-        if found.reasoning:
-            return self._frame(place, *REASONING_NAMES).with_text(found.reasoning)
-        return self._frame(place, "content").with_text(found.content) if found.content else ""
+        if parsed.calls or (parsed.content and parsed.reasoning):
+            choice = self.choices[position]
+            entry = _OPEN | {"index": choice.index, "delta": choice.delta(parsed)}
+            return server_sent(self._chunk([entry]))
+        if parsed.reasoning:
+            return self._frame(position, *REASONING_NAMES).with_text(parsed.reasoning)
+        return self._frame(position, "content").with_text(parsed.content) if parsed.content else ""
 
-    def _frame(self, place: int, *names: str) -> Frame:
+    def _frame(self, position: int, *names: str) -> Frame:
         """Return the event whose texts of these names are to be filled in."""
-        frame = self._frames.get((place, names[0]))
+        frame = self._frames.get((position, names[0]))
         if frame is None:
-            entry = _OPEN | {"index": self.choices[place].index}
+            entry = _OPEN | {"index": self.choices[position].index}
             texts = dict.fromkeys(names, "")
             entry |= {"delta": texts} if self.shape.is_chat else {"text": ""}
             frame = Frame.around(self._chunk([entry]), len(names))
-            self._frames[place, names[0]] = frame
+            self._frames[position, names[0]] = frame
         return frame
 
-    def chunk(self, place: int, piece: OutputChunk) -> dict[str, Any]:
-        self.timing.note(piece)
-        entry, found = self._told(self.choices[place], piece)
+    def chunk(self, position: int, chunk: OutputChunk) -> dict[str, Any]:
+        self.timing.note(chunk)
+        entry, parsed = self._read(self.choices[position], chunk)
         if self.shape.is_chat:
-            entry["delta"] = self.choices[place].delta(found)
+            entry["delta"] = self.choices[position].delta(parsed)
         else:
-            entry["text"] = self._late_echo(place, piece) + found.content
+            entry["text"] = self._late_echo(position, chunk) + parsed.content
         return self._chunk([entry])
 
-    def _late_echo(self, place: int, piece: OutputChunk) -> str:
+    def _late_echo(self, position: int, chunk: OutputChunk) -> str:
         """Return the echo if it had to wait for log-probabilities."""
-        echo = self.choices[place].echo
-        return echo.text if echo.tells_logprobs and piece.index == 0 else ""
+        echo = self.choices[position].echo
+        return echo.text if echo.has_logprobs and chunk.index == 0 else ""
 
     def usage_chunk(self) -> dict[str, Any]:
         return self._chunk([]) | {"usage": self._usage()} | self._metrics()
@@ -325,39 +326,39 @@ class Response:
             "seed": first.params.seed,
         }
 
-    def _told(self, choice: Choice, piece: OutputChunk) -> tuple[dict[str, Any], Found]:
+    def _read(self, choice: Choice, chunk: OutputChunk) -> tuple[dict[str, Any], AnswerDelta]:
         """Count a chunk. Return the fields that both shapes have, and what was read from it."""
-        found = choice.answer.read(piece)
-        choice.num_tokens = piece.index + len(piece.token_ids)
-        choice.stats = piece.stats or choice.stats
+        parsed = choice.answer.read(chunk)
+        choice.num_tokens = chunk.index + len(chunk.token_ids)
+        choice.stats = chunk.stats or choice.stats
         entry: dict[str, Any] = {
             "index": choice.index,
-            "logprobs": self._logprobs(choice, piece),
-            "finish_reason": choice.finish_reason(piece),
+            "logprobs": self._logprobs(choice, chunk),
+            "finish_reason": choice.finish_reason(chunk),
         }
-        if piece.stop_reason is not None:
-            entry["stop_reason"] = piece.stop_reason
+        if chunk.stop_reason is not None:
+            entry["stop_reason"] = chunk.stop_reason
         if self.return_token_ids:
             if not choice.answer.hides_tokens:
-                entry["token_ids"] = list(piece.token_ids)
-            if piece.index == 0:
+                entry["token_ids"] = list(chunk.token_ids)
+            if chunk.index == 0:
                 entry["prompt_token_ids"] = list(choice.generation.request.prompt_token_ids)
-        return entry, found
+        return entry, parsed
 
-    def _logprobs(self, choice: Choice, piece: OutputChunk) -> dict[str, Any] | None:
+    def _logprobs(self, choice: Choice, chunk: OutputChunk) -> dict[str, Any] | None:
         count = choice.generation.request.params.num_logprobs
         if count is None or choice.answer.hides_tokens:
             return None
         if self.shape.is_chat:
-            return chat_logprobs(piece, self.token_bytes)
-        told = completion_logprobs(piece, self.token_bytes, len(choice.echo.text))
-        prompt = choice.scored_prompt(piece) if choice.echo.tells_logprobs else None
-        if prompt is None or piece.index > 0:
-            return told
-        return with_echo(prompt, choice.echo, count, told, self.token_bytes)
+            return chat_logprobs(chunk, self.token_bytes)
+        logprobs = completion_logprobs(chunk, self.token_bytes, len(choice.echo.text))
+        prompt = choice.scored_prompt(chunk) if choice.echo.has_logprobs else None
+        if prompt is None or chunk.index > 0:
+            return logprobs
+        return with_echo(prompt, choice.echo, count, logprobs, self.token_bytes)
 
-    def _prompt_logprobs(self, choice: Choice, piece: OutputChunk) -> list[Any] | None:
-        prompt = choice.scored_prompt(piece)
+    def _prompt_logprobs(self, choice: Choice, chunk: OutputChunk) -> list[Any] | None:
+        prompt = choice.scored_prompt(chunk)
         if self.num_prompt_logprobs is None or prompt is None:
             return None
         return prompt_logprobs(prompt, self.num_prompt_logprobs, self.token_bytes)
@@ -368,9 +369,9 @@ class Response:
         The cached part of the prompt is known at the end. The first of its choices reports it,
         because the others find what that one has left.
         """
-        asked = self.choices[:: self.n]
-        num_prompt = sum(choice.num_prompt_tokens for choice in asked)
-        num_cached = sum(choice.stats.num_cached_tokens for choice in asked if choice.stats)
+        firsts = self.choices[:: self.n]
+        num_prompt = sum(choice.num_prompt_tokens for choice in firsts)
+        num_cached = sum(choice.stats.num_cached_tokens for choice in firsts if choice.stats)
         num_tokens = sum(choice.num_tokens for choice in self.choices)
         usage: dict[str, Any] = {
             "prompt_tokens": num_prompt,
@@ -388,13 +389,13 @@ class Response:
         stats = self.choices[0].stats
         if len(self.choices) > 1 or stats is None or self.metrics is SpecMetrics.NONE:
             return {}
-        told = speculation_metrics(stats, self.num_spec_tokens)
+        metrics = speculation_metrics(stats, self.num_spec_tokens)
         if self.metrics is SpecMetrics.DETAILED:
-            told["speculative_decoding"] |= {
+            metrics["speculative_decoding"] |= {
                 "per_step_drafted": [drafted for drafted, _ in stats.steps],
                 "per_step_accepted": [accepted for _, accepted in stats.steps],
             }
-        return {"metrics": told | self.timing.milliseconds()}
+        return {"metrics": metrics | self.timing.milliseconds()}
 
 
 def with_warnings(warnings: Sequence[str]) -> dict[str, Any]:

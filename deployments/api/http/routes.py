@@ -207,16 +207,20 @@ class _Routes:
         adds = body.add_special_tokens
         ids = await self._service.encode_all(given, add_special_tokens=adds)
         echoes = await self._echoes(given, ids, body) if body.echo else []
-        ask = replace(await self._off_loop(request, body.ask), client=request.state.client)
-        return await self._answer(COMPLETION, ids, body, ask, echoes)
+        generation_request = replace(
+            await self._off_loop(request, body.to_request), client=request.state.client
+        )
+        return await self._answer(COMPLETION, ids, body, generation_request, echoes)
 
     async def chat_completions(self, request: Request) -> Response:
         body = await self._body(ChatBody, request)
         self._service.check_model(body.model)
         ids = await self._chat_ids(request, body.messages, body)
-        ask = replace(await self._off_loop(request, body.ask), client=request.state.client)
+        generation_request = replace(
+            await self._off_loop(request, body.to_request), client=request.state.client
+        )
         num_bytes = len(await request.body())
-        return await self._answer(CHAT, [ids], body, ask, num_bytes=num_bytes)
+        return await self._answer(CHAT, [ids], body, generation_request, num_bytes=num_bytes)
 
     async def tokenize(self, request: Request) -> JSONResponse:
         body = await self._body(TokenizeBody, request)
@@ -274,32 +278,32 @@ class _Routes:
             (last_ids(own, count), prompt if isinstance(prompt, str) and count is None else None)
             for prompt, own in zip(given, ids, strict=True)
         ]
-        told = await self._service.echo(prompts, has_offsets=body.echoes_logprobs)
-        return [Echo(*one) for one in told]
+        texts = await self._service.echo(prompts, has_offsets=body.echoes_logprobs)
+        return [Echo(*one) for one in texts]
 
     async def _answer(
         self,
         shape: Shape,
         prompts: Sequence[Sequence[int]],
         body: CommonBody,
-        ask: GenerationRequest,
+        generation_request: GenerationRequest,
         echoes: Sequence[Echo] = (),
         *,
         num_bytes: int = 0,
     ) -> Response:
         generations = await self._service.checked_choices(
-            prompts, ask, body.num_choices, num_bytes=num_bytes
+            prompts, generation_request, body.num_choices, num_bytes=num_bytes
         )
         answer = self._start(shape, generations, body, echoes)
         if not body.stream:
-            told = await _collect(self._service.run_choices(generations), answer)
-            return await response_writer.whole(answer, told, self._service.lanes)
+            outputs = await _collect(self._service.run_choices(generations), answer)
+            return await response_writer.whole(answer, outputs, self._service.lanes)
         admission = Admission(one.request.request_id for one in generations)
-        pieces = self._service.run_choices(generations, streams=True, on_accepted=admission.accept)
-        begun = await begin(pieces, admission, self._keep_alive_s)
+        chunks = self._service.run_choices(generations, streams=True, on_accepted=admission.accept)
+        begun = await begin(chunks, admission, self._keep_alive_s)
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
-        tell = partial(response_writer.event, answer, lanes=self._service.lanes)
-        lines = _stream(answer, tell, begun, wants_usage=wants_usage)
+        to_event = partial(response_writer.event, answer, lanes=self._service.lanes)
+        lines = _stream(answer, to_event, begun, wants_usage=wants_usage)
         return EventStream(lines, keep_alive_s=self._keep_alive_s, on_end=begun.aclose)
 
     def _start(
@@ -314,11 +318,11 @@ class _Routes:
             shape=shape,
             choices=[
                 Choice(
-                    place,
+                    position,
                     generation,
-                    echoes[place // n] if echoes else Echo(),
+                    echoes[position // n] if echoes else Echo(),
                 )
-                for place, generation in enumerate(generations)
+                for position, generation in enumerate(generations)
             ],
             n=n,
             model=self._service.model_name,
@@ -358,20 +362,20 @@ def _parsers(formats: ChosenFormats) -> dict[str, Any]:
 
 
 async def _collect(
-    pieces: AsyncGenerator[tuple[int, OutputChunk]], answer: Answer
+    chunks: AsyncGenerator[tuple[int, OutputChunk]], answer: Answer
 ) -> list[OutputChunk]:
     """Return every choice's whole output."""
-    told: list[list[OutputChunk]] = [[] for _ in answer.choices]
-    async with contextlib.aclosing(pieces):
-        async for place, piece in pieces:
-            answer.timing.note(piece)
-            told[place].append(piece)
-    return [joined(one) for one in told]
+    outputs: list[list[OutputChunk]] = [[] for _ in answer.choices]
+    async with contextlib.aclosing(chunks):
+        async for position, chunk in chunks:
+            answer.timing.note(chunk)
+            outputs[position].append(chunk)
+    return [joined(one) for one in outputs]
 
 
 async def _stream(
     answer: Answer,
-    tell: Callable[[int, OutputChunk], Awaitable[str]],
+    to_event: Callable[[int, OutputChunk], Awaitable[str]],
     begun: Begun[tuple[int, OutputChunk]],
     *,
     wants_usage: bool,
@@ -379,12 +383,12 @@ async def _stream(
     """Yield server-sent events. A request that fails now ends with an error event."""
     try:
         first = await begun.first
-        for chunk in answer.first_chunks():
-            yield server_sent(chunk)
-        if event := await tell(*first):
+        for opening in answer.first_chunks():
+            yield server_sent(opening)
+        if event := await to_event(*first):
             yield event
-        async for place, piece in begun.rest:
-            if event := await tell(place, piece):
+        async for position, chunk in begun.rest:
+            if event := await to_event(position, chunk):
                 yield event
         if wants_usage:
             yield server_sent(answer.usage_chunk())

@@ -83,7 +83,7 @@ class ResumeOptions(_Body):
     system_fingerprint: str | None = None
 
     @property
-    def asked(self) -> Resume:
+    def to_resume(self) -> Resume:
         return Resume(
             token_ids=checked_resume_ids(self.token_ids),
             seed=self.seed,
@@ -129,7 +129,7 @@ class CommonBody(_Body, SamplingFields):
         newer = self.max_completion_tokens
         return self.max_tokens if newer is None else newer
 
-    def _ask(self, *, max_tokens: int | None, num_logprobs: int | None) -> GenerationRequest:
+    def _to_request(self, *, max_tokens: int | None, num_logprobs: int | None) -> GenerationRequest:
         if self.prompt_logprobs is not None and self.stream:
             raise InvalidRequestError(
                 f"prompt_logprobs={self.prompt_logprobs} does not support streams: leave "
@@ -164,7 +164,7 @@ class CommonBody(_Body, SamplingFields):
                 includes_stop=bool(self.include_stop_str_in_output),
             ),
             truncate_prompt_tokens=self.truncate_prompt_tokens,
-            resume=None if self.resume is None else self.resume.asked,
+            resume=None if self.resume is None else self.resume.to_resume,
             max_tokens_field=(
                 "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
             ),
@@ -172,23 +172,23 @@ class CommonBody(_Body, SamplingFields):
 
     def _grammars(self) -> dict[str, GrammarSpec]:
         """Grammars of the answer, by the field that asks for each."""
-        found: dict[str, GrammarSpec | None] = {}
+        grammars: dict[str, GrammarSpec | None] = {}
         if self.response_format is not None:
-            found["response_format"] = from_response_format(self.response_format)
+            grammars["response_format"] = from_response_format(self.response_format)
         if self.structured_outputs is not None:
-            found["structured_outputs"] = from_structured_outputs(self.structured_outputs)
+            grammars["structured_outputs"] = from_structured_outputs(self.structured_outputs)
         for name, read in _OLDER_NAMES.items():
             value = getattr(self, name)
             if value is not None:
-                found[name] = read(value, name)
-        return {name: grammar for name, grammar in found.items() if grammar is not None}
+                grammars[name] = read(value, name)
+        return {name: grammar for name, grammar in grammars.items() if grammar is not None}
 
     def _grammar(self) -> GrammarSpec | None:
-        found = self._grammars()
-        if len(found) > 1:
-            names = " and ".join(found)
-            raise InvalidRequestError(f"{names} exclude each other", param=next(iter(found)))
-        return next(iter(found.values()), None)
+        grammars = self._grammars()
+        if len(grammars) > 1:
+            names = " and ".join(grammars)
+            raise InvalidRequestError(f"{names} exclude each other", param=next(iter(grammars)))
+        return next(iter(grammars.values()), None)
 
 
 class CompletionBody(CommonBody):
@@ -198,7 +198,7 @@ class CompletionBody(CommonBody):
     echo: bool | None = None
     best_of: int | None = None
 
-    def ask(self) -> GenerationRequest:
+    def to_request(self) -> GenerationRequest:
         if self.best_of not in (None, self.num_choices):
             raise InvalidRequestError(
                 f"best_of={self.best_of} must equal n={self.num_choices}, because choices "
@@ -206,16 +206,16 @@ class CompletionBody(CommonBody):
                 param="best_of",
                 code="unsupported_value",
             )
-        asked_for = self.most_tokens
-        max_tokens = DEFAULT_COMPLETION_TOKENS if asked_for is None else asked_for
+        most_tokens = self.most_tokens
+        max_tokens = DEFAULT_COMPLETION_TOKENS if most_tokens is None else most_tokens
         is_prompt_alone = bool(self.echo) and max_tokens == 0
         max_tokens += is_prompt_alone
-        asked = self._ask(max_tokens=max_tokens, num_logprobs=self.logprobs)
+        request = self._to_request(max_tokens=max_tokens, num_logprobs=self.logprobs)
         counts = [count for count in (self.prompt_logprobs, self._echoed) if count is not None]
         return replace(
-            asked,
-            sampling={**asked.sampling, "prompt_logprobs": max(counts, default=None)},
-            view=replace(asked.view, hides_output=is_prompt_alone),
+            request,
+            sampling={**request.sampling, "prompt_logprobs": max(counts, default=None)},
+            view=replace(request.view, hides_output=is_prompt_alone),
         )
 
     @property
@@ -270,9 +270,9 @@ class ChatBody(ChatFields, CommonBody):
             )
         return True, name
 
-    def ask(self) -> GenerationRequest:
-        asked = self._ask(max_tokens=self.most_tokens, num_logprobs=self._num_logprobs())
-        return replace(asked, prompt_field="messages", answer=self._options())
+    def to_request(self) -> GenerationRequest:
+        request = self._to_request(max_tokens=self.most_tokens, num_logprobs=self._num_logprobs())
+        return replace(request, prompt_field="messages", answer=self._options())
 
     def _num_logprobs(self) -> int | None:
         count = self.top_logprobs or 0

@@ -22,15 +22,15 @@ _ROUTES = f"the routes are {CHAT}, {COMPLETIONS} and GET /v1/models"
 async def unknown_route(request: Request, error: Exception) -> JSONResponse:
     """404 with the route to use, or 405 with the methods that the path has."""
     assert isinstance(error, HTTPException)
-    asked = f"{request.method} {request.url.path[:200]}"
+    route = f"{request.method} {request.url.path[:200]}"
     headers = dict(error.headers or {})
     if error.status_code == 404:
         kind, code = "not_found_error", "unknown_url"
-        message = f"unknown URL {asked}: {_hint(request.url.path)}"
+        message = f"unknown URL {route}: {_hint(request.url.path)}"
     else:
         kind, code = "invalid_request_error", "method_not_supported"
         headers["Allow"] = _with_head(headers.get("Allow", ""))
-        message = f"{asked}: {error.detail}, use {headers['Allow']}"
+        message = f"{route}: {error.detail}, use {headers['Allow']}"
     body = {"message": message, "type": kind, "param": None, "code": code}
     return JSONResponse({"error": body}, status_code=error.status_code, headers=headers)
 

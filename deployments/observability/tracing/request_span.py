@@ -49,14 +49,14 @@ class TracedAnswer(Protocol):
 Attributes = dict[str, AttributeValue]
 
 
-def asked_attributes(generations: Sequence[TracedRequest], *, streams: bool) -> Attributes:
+def request_attributes(generations: Sequence[TracedRequest], *, streams: bool) -> Attributes:
     """Return the attributes of a request with all its choices.
 
     Top-k and the penalties are left out at their neutral value.
     """
     request = generations[0].request
     params = request.params
-    told: Attributes = {
+    attributes: Attributes = {
         names.REQUEST_ID: request.request_id,
         names.REQUEST_STREAM: streams,
         names.REQUEST_MAX_TOKENS: params.max_tokens,
@@ -69,16 +69,16 @@ def asked_attributes(generations: Sequence[TracedRequest], *, streams: bool) -> 
         names.REQUEST_FREQUENCY_PENALTY: params.frequency_penalty,
         names.REQUEST_PRESENCE_PENALTY: params.presence_penalty,
     }
-    told |= {name: value for name, value in unusual.items() if value}
+    attributes |= {name: value for name, value in unusual.items() if value}
     if request.num_draft_tokens is not None or not request.speculation_enabled:
-        told[names.NUM_SPEC_TOKENS] = request.num_draft_tokens or 0
+        attributes[names.NUM_SPEC_TOKENS] = request.num_draft_tokens or 0
     if request.spec_method is not None:
-        told[names.SPEC_METHOD] = str(request.spec_method)
+        attributes[names.SPEC_METHOD] = str(request.spec_method)
     prompts = [one for one in generations if one.choice == 0]
     if len(generations) > len(prompts):
-        told[names.REQUEST_CHOICE_COUNT] = len(generations) // len(prompts)
+        attributes[names.REQUEST_CHOICE_COUNT] = len(generations) // len(prompts)
     num_prompt = sum(len(one.request.prompt_token_ids) for one in prompts)
-    return told | names.each(names.INPUT_TOKENS, num_prompt)
+    return attributes | names.each(names.INPUT_TOKENS, num_prompt)
 
 
 def speculation_attributes(stats: Sequence[RequestStats]) -> Attributes:
@@ -108,7 +108,7 @@ class RequestSpan:
         self.carried = context_to_pb(span)
         self.context = span.get_span_context()
         self.is_observed = False
-        """Whether `observed` ends the span after the last piece of the answer."""
+        """Whether `observed` ends the span after the last chunk of the answer."""
         self._span = span
         self._id_prefix = id_prefix
         self._clock = clock
@@ -122,24 +122,24 @@ class RequestSpan:
     async def observed(
         self,
         generations: Sequence[TracedRequest],
-        pieces: AsyncGenerator[tuple[int, T]],
+        chunks: AsyncGenerator[tuple[int, T]],
         *,
         streams: bool,
     ) -> AsyncGenerator[tuple[int, T]]:
-        """Yield the same pieces. The span ends after the last one, or when the caller stops
+        """Yield the same chunks. The span ends after the last one, or when the caller stops
         reading."""
         self.is_observed = True
-        self._tell_asked(generations, streams=streams)
+        self._set_request(generations, streams=streams)
         try:
-            async with contextlib.aclosing(pieces):
-                async for choice, piece in pieces:
-                    self._note(choice, piece)
-                    yield choice, piece
+            async with contextlib.aclosing(chunks):
+                async for choice, chunk in chunks:
+                    self._note(choice, chunk)
+                    yield choice, chunk
         except Exception as error:
             self.fail(error)
             raise
         finally:
-            self._tell_answered(num_choices=len(generations))
+            self._set_response(num_choices=len(generations))
             self._span.end()
 
     def fail(self, error: Exception) -> None:
@@ -154,26 +154,26 @@ class RequestSpan:
             self._span.set_status(StatusCode.ERROR, kind)
 
     def end(self) -> None:
-        """End the span of a request without any pieces."""
+        """End the span of a request without any chunks."""
         self._span.end()
 
-    def _tell_asked(self, generations: Sequence[TracedRequest], *, streams: bool) -> None:
+    def _set_request(self, generations: Sequence[TracedRequest], *, streams: bool) -> None:
         response_id = self._id_prefix + generations[0].request.request_id
         self._span.set_attribute(names.RESPONSE_ID, response_id)
-        self._span.set_attributes(asked_attributes(generations, streams=streams))
+        self._span.set_attributes(request_attributes(generations, streams=streams))
 
-    def _note(self, choice: int, piece: TracedAnswer) -> None:
-        if piece.token_ids and not self._has_first:
+    def _note(self, choice: int, chunk: TracedAnswer) -> None:
+        if chunk.token_ids and not self._has_first:
             self._has_first = True
             waited_s = self._clock() - self._began_s
             self._span.set_attributes(names.each(names.TIME_TO_FIRST_TOKEN, waited_s))
-        self._num_tokens += len(piece.token_ids)
-        if piece.finish_reason is not None:
-            self._reasons[choice] = piece.finish_reason
-            if piece.stats is not None:
-                self._stats.append(piece.stats)
+        self._num_tokens += len(chunk.token_ids)
+        if chunk.finish_reason is not None:
+            self._reasons[choice] = chunk.finish_reason
+            if chunk.stats is not None:
+                self._stats.append(chunk.stats)
 
-    def _tell_answered(self, *, num_choices: int) -> None:
+    def _set_response(self, *, num_choices: int) -> None:
         self._span.set_attributes(names.each(names.OUTPUT_TOKENS, self._num_tokens))
         reasons = [str(self._reasons[choice]) for choice in sorted(self._reasons)]
         self._span.set_attribute(names.FINISH_REASONS, reasons)

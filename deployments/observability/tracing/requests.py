@@ -102,7 +102,7 @@ class RequestSpans:
         """Begin a request that came with `carrier`, its headers or metadata.
 
         All work of this task from now on belongs to the request. Its span ends with the body, or
-        with the last piece of its answer.
+        with the last chunk of its answer.
         """
         parent = _parent_in(carrier)
         scope = RequestScope(get_current_span(parent).get_span_context())
@@ -141,18 +141,18 @@ class RequestSpans:
 
 def observed(
     generations: Sequence[TracedRequest],
-    pieces: AsyncGenerator[tuple[int, T]],
+    chunks: AsyncGenerator[tuple[int, T]],
     *,
     streams: bool,
 ) -> AsyncGenerator[tuple[int, T]]:
-    """Return `pieces` of the current request. If the request has a span, the span records them."""
+    """Return `chunks` of the current request. If the request has a span, the span records them."""
     scope = current_scope()
     if scope is None:
-        return pieces
+        return chunks
     scope.request_id = generations[0].request.request_id
     if scope.span is None:
-        return pieces
-    return scope.span.observed(generations, pieces, streams=streams)
+        return chunks
+    return scope.span.observed(generations, chunks, streams=streams)
 
 
 def _parent_in(carrier: Mapping[str, str]) -> Context:

@@ -30,15 +30,15 @@ _MAX_READ_AGAIN = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AnswerDelta:
     """Parts of an answer that became certain."""
 
     content: str = ""
     reasoning: str = ""
     calls: tuple[ToolCall, ...] = ()
 
-    def __add__(self, other: Found) -> Found:
-        return Found(
+    def __add__(self, other: AnswerDelta) -> AnswerDelta:
+        return AnswerDelta(
             self.content + other.content,
             self.reasoning + other.reasoning,
             self.calls + other.calls,
@@ -191,11 +191,11 @@ class AnswerReader:
         """Whether the answer's content has text, apart from the prompt's."""
         self._texts = {Kind.CONTENT: _Text(), Kind.REASONING: _Text()}
         self._texts[Kind.REASONING].trim()
-        self._turns: list[int] = []
-        """Where reasoning begins and ends in the answer, in turns."""
+        self._reasoning_bounds: list[int] = []
+        """Offsets where reasoning begins and ends, in alternation."""
         self.add(begun)
         self.begun = self._begun()
-        self._turns = [0] if self.begun is Begun.REASONING else []
+        self._reasoning_bounds = [0] if self.begun is Begun.REASONING else []
 
     @property
     def is_reasoning(self) -> bool:
@@ -212,48 +212,48 @@ class AnswerReader:
 
         `offsets`: where the text of each token begins in the answer, in characters, ascending.
         """
-        places = [bisect_left(offsets, turn) for turn in self._turns]
-        if len(places) % 2:
-            places.append(bisect_left(offsets, self._offset + self._at))
-        return sum(places[1::2]) - sum(places[::2])
+        indices = [bisect_left(offsets, bound) for bound in self._reasoning_bounds]
+        if len(indices) % 2:
+            indices.append(bisect_left(offsets, self._offset + self._at))
+        return sum(indices[1::2]) - sum(indices[::2])
 
-    def add(self, text: str) -> Found:
+    def add(self, text: str) -> AnswerDelta:
         """Return what became certain with `text`."""
         self._buffer += text
-        found = self._read(at_end=False)
+        delta = self._read(at_end=False)
         self._forget()
-        return found
+        return delta
 
-    def flush(self) -> Found:
+    def flush(self) -> AnswerDelta:
         """Return what is left at the answer's end."""
         is_between = self._region is self._marks.between
         if is_between and self._buffer.startswith(self._marks.special_openings, self._at):
             self._buffer = self._buffer[: self._at]  # a mark was cut
-        found = self._read(at_end=True)
+        delta = self._read(at_end=True)
         while self._call is not None:
-            found += self._end_call(None) + self._read(at_end=True)
-        return found + Found(content=self._texts[Kind.CONTENT].flush())
+            delta += self._end_call(None) + self._read(at_end=True)
+        return delta + AnswerDelta(content=self._texts[Kind.CONTENT].flush())
 
-    def _read(self, *, at_end: bool) -> Found:
-        found = Found()
+    def _read(self, *, at_end: bool) -> AnswerDelta:
+        delta = AnswerDelta()
         while not self._awaits_tail(at_end=at_end):
             openable = self._openable()
             mark, end = self._marks.next_mark(
                 self._region, openable, self._buffer, self._at, at_end=at_end
             )
             if self._call is None:
-                found += self._told(self._at, end)
+                delta += self._delta_of(self._at, end)
             self._at = end
             if self._openable() != openable:
                 continue  # the content before the mark changes which marks may come
             if mark is None:
-                return found
+                return delta
             self._at = mark.end
             if mark.opened is None:
-                found += self._closed(mark)
+                delta += self._closed(mark)
             else:
                 self._open(mark, mark.opened)
-        return found
+        return delta
 
     def _openable(self) -> Sequence[Region]:
         """Return the regions whose marks may come next."""
@@ -274,7 +274,7 @@ class AnswerReader:
         self._is_after_call = False
         return False
 
-    def _told(self, start: int, end: int) -> Found:
+    def _delta_of(self, start: int, end: int) -> AnswerDelta:
         """Return text of the buffer, which is part of the open region. The prompt's is left out."""
         of_answer = self._buffer[max(start, -self._offset) : max(end, -self._offset)]
         if self._region.kind is Kind.CONTENT and self._buffer[start:end].strip():
@@ -282,8 +282,8 @@ class AnswerReader:
             self._has_content |= bool(of_answer.strip())
         shown = self._texts[self._region.kind].add(of_answer)
         if self._region.kind is Kind.REASONING:
-            return Found(reasoning=shown)
-        return Found(content=shown)
+            return AnswerDelta(reasoning=shown)
+        return AnswerDelta(content=shown)
 
     def _open(self, mark: Mark, region: Region) -> None:
         self._region = region
@@ -293,16 +293,16 @@ class AnswerReader:
         else:
             self._trim(mark.end)
 
-    def _closed(self, mark: Mark) -> Found:
+    def _closed(self, mark: Mark) -> AnswerDelta:
         call = self._call
         if call is None:
             return self._closed_text(mark)
         if not call.strings.is_inside(self._buffer, call.body, mark.start):
             return self._end_call(mark)
         self._at = max(mark.end, mark.start + 1)  # an empty mark would be found again
-        return Found()
+        return AnswerDelta()
 
-    def _closed_text(self, mark: Mark) -> Found:
+    def _closed_text(self, mark: Mark) -> AnswerDelta:
         """Leave the open region. Without progress since its mark, a character is content."""
         is_between = self._region is self._marks.between
         if is_between:
@@ -313,19 +313,19 @@ class AnswerReader:
             self._trim(mark.start)
         self._region = self._marks.between
         if not is_stuck:
-            return Found()
+            return AnswerDelta()
         self._at = mark.end + 1
-        return self._told(mark.end, self._at)
+        return self._delta_of(mark.end, self._at)
 
-    def _trim(self, place: int) -> None:
-        """Reasoning or marked content begins or ends at `place` in the buffer."""
+    def _trim(self, position: int) -> None:
+        """Reasoning or marked content begins or ends at `position` in the buffer."""
         self._is_content_begun = True
         self._texts[self._region.kind].trim()
         self._texts[Kind.CONTENT].trim()
         if self._region.kind is Kind.REASONING:
-            self._turns.append(self._offset + place)
+            self._reasoning_bounds.append(self._offset + position)
 
-    def _end_call(self, mark: Mark | None) -> Found:
+    def _end_call(self, mark: Mark | None) -> AnswerDelta:
         """Read the open call, which ends at `mark` or with the answer."""
         call, region = self._call, self._region
         assert call is not None
@@ -346,17 +346,17 @@ class AnswerReader:
         self._at = mark.end if mark else len(self._buffer)
         self._is_after_call = bool(self._marks.tail)
         self._texts[Kind.CONTENT].trim()
-        return Found(calls=calls)
+        return AnswerDelta(calls=calls)
 
-    def _broken(self, call: _OpenCall, mark: Mark | None) -> Found:
-        """Tell a call that cannot be read. Its mark is content, and what follows is read again."""
+    def _broken(self, call: _OpenCall, mark: Mark | None) -> AnswerDelta:
+        """Return an unreadable call as content: its mark. What follows is read again."""
         end = mark.end if mark else len(self._buffer)
         if end - call.start > self._may_read_again:
             self._at = end
         else:
             self._may_read_again -= end - call.start
             self._at = max(call.body, min(call.start + 1, len(self._buffer)))
-        return self._told(call.start, self._at)
+        return self._delta_of(call.start, self._at)
 
     def _forget(self) -> None:
         """Drop what was read. Marks may look back a little."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.text.answers.reading import Answers, Found
+from deployments.text.answers.reading import AnswerDelta, Answers
 from deployments.text.chat_rendering import ChatTemplate
 
 ARGUMENTS: Mapping[str, Any] = {
@@ -86,15 +86,15 @@ def read(answers: Answers, prompt: str, pieces: Iterable[str]) -> Message:
     return message_of(found_in(answers, prompt, pieces))
 
 
-def found_in(answers: Answers, prompt: str, pieces: Iterable[str]) -> Found:
+def found_in(answers: Answers, prompt: str, pieces: Iterable[str]) -> AnswerDelta:
     reader = answers.reader(prompt, TOOLS)
-    found = Found()
+    found = AnswerDelta()
     for piece in pieces:
         found += reader.add(piece)
     return found + reader.flush()
 
 
-def message_of(found: Found) -> Message:
+def message_of(found: AnswerDelta) -> Message:
     calls = tuple((call.name, json.loads(call.arguments)) for call in found.calls)
     return Message(found.content, found.reasoning, calls)
 

@@ -16,7 +16,7 @@ from deployments.text.answers.asking import CallsAsked, asked_grammar
 from deployments.text.answers.call_formats import CALL_FORMATS
 from deployments.text.answers.formats import AnswerFormat
 from deployments.text.answers.mark_text import mark_tokens
-from deployments.text.answers.reading import Answers, Begun, Found
+from deployments.text.answers.reading import AnswerDelta, Answers, Begun
 from deployments.text.answers.reasoning_formats import REASONING_FORMATS
 from deployments.text.grammar_library import try_grammar
 
@@ -94,14 +94,14 @@ def prompt_of(answer_format: AnswerFormat, begun: Begun) -> str:
     return answer_format.start_anchors[0] + opened
 
 
-def found_in(answer_format: AnswerFormat, begun: Begun, answer: str) -> Found:
+def found_in(answer_format: AnswerFormat, begun: Begun, answer: str) -> AnswerDelta:
     reader = Answers(answer_format).reader(prompt_of(answer_format, begun), TOOLS)
     assert reader.begun is begun
     found = reader.add(answer)
     return found + reader.flush()
 
 
-def check_calls(found: Found, seen: Counter[str]) -> None:
+def check_calls(found: AnswerDelta, seen: Counter[str]) -> None:
     assert found.calls
     assert not found.content.strip()
     for call in found.calls:

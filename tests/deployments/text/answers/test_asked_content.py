@@ -13,7 +13,7 @@ from deployments.text.answers.asking import CallsAsked, asked_grammar
 from deployments.text.answers.call_formats import CALL_FORMATS
 from deployments.text.answers.formats import AnswerFormat
 from deployments.text.answers.mark_text import MarkTokens, mark_tokens
-from deployments.text.answers.reading import Answers, Begun, Found
+from deployments.text.answers.reading import AnswerDelta, Answers, Begun
 from deployments.text.answers.reasoning_formats import REASONING_FORMATS
 from deployments.text.grammar_library import try_grammar
 from deployments.text.grammars import Compiler
@@ -98,7 +98,7 @@ def test_content_that_a_grammar_constrains_may_speak_of_marks(said: str) -> None
     for cut in range(len(answer)):
         reader = answers.reader(prompt, [tool("f")], is_constrained=True)
         parts = reader.add(answer[:cut]) + reader.add(answer[cut:]) + reader.flush()
-        assert parts == Found(content=content, reasoning="plan <b>")
+        assert parts == AnswerDelta(content=content, reasoning="plan <b>")
 
 
 def test_harmony_writes_content_into_its_channel() -> None:

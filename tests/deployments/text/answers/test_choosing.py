@@ -11,7 +11,7 @@ import pytest
 from deployments.text.answers.call_formats import CALL_FORMATS
 from deployments.text.answers.choosing import Choice, ChosenBy, choose
 from deployments.text.answers.parser_names import ALIASES, check_parser
-from deployments.text.answers.reading import Answers, Found
+from deployments.text.answers.reading import AnswerDelta, Answers
 from deployments.text.answers.reasoning_formats import REASONING_FORMATS
 from deployments.text.tokenizer import load_text_model
 from specdec_core.errors import ModelNotSupportedError
@@ -40,7 +40,7 @@ _OWN: dict[str, Any] = {
 _OWN_ANSWER = '<plan>how</plan>Yes.<call f>{"a": 1}</call>'
 
 
-def _read(chosen: Any, text: str) -> Found:
+def _read(chosen: Any, text: str) -> AnswerDelta:
     reader = Answers(chosen.answer_format).reader("A:", _TOOLS)
     return reader.add(text) + reader.flush()
 

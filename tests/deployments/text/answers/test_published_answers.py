@@ -15,7 +15,7 @@ import pytest
 
 from deployments.text.answers.choosing import choose
 from deployments.text.answers.formats import START_ANCHORS
-from deployments.text.answers.reading import Answers, Begun, Found
+from deployments.text.answers.reading import AnswerDelta, Answers, Begun
 from deployments.text.chat_rendering import compile_template
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.text.answers.messages import (
@@ -241,4 +241,4 @@ def test_an_answer_begins_after_a_tools_result(file: Path) -> None:
     is_open = reasoning is not None and prompt.strip().endswith(reasoning.opening.strip())
     assert (reader.begun is Begun.REASONING) == is_open
     text = f"x{reasoning.closing}Done." if is_open and reasoning else "Done."
-    assert reader.add(text) + reader.flush() == Found("Done.", "x" if is_open else "")
+    assert reader.add(text) + reader.flush() == AnswerDelta("Done.", "x" if is_open else "")

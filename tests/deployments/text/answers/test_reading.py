@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from deployments.text.answers.call_formats import CALL_FORMATS
 from deployments.text.answers.formats import AnswerFormat
-from deployments.text.answers.reading import AnswerReader, Answers, Begun, Found
+from deployments.text.answers.reading import AnswerDelta, AnswerReader, Answers, Begun
 from deployments.text.answers.reasoning_formats import REASONING_FORMATS, THINK
 from tests.deployments.text.answers.messages import TOOLS, Message, found_in, read
 from tests.deployments.text.answers.spoken import PAIRS, answers_of
@@ -77,7 +77,7 @@ def test_calls_have_ids_of_their_own() -> None:
 def test_a_cut_mark_of_special_tokens_is_no_content(form: str) -> None:
     reasoning = REASONING_FORMATS[PAIRS[form]]
     for count in range(len(reasoning.special_openings[0]), len(reasoning.opening)):
-        assert found_in(answers_of(form), "", [reasoning.opening[:count]]) == Found()
+        assert found_in(answers_of(form), "", [reasoning.opening[:count]]) == AnswerDelta()
 
 
 def test_a_cut_mark_after_calls_is_no_content() -> None:
@@ -101,18 +101,18 @@ def test_whole_json_at_the_answers_end_is_a_call() -> None:
 
 def test_without_tools_a_call_is_content() -> None:
     reader = HERMES.reader()
-    assert reader.add(f"<think>plan</think>{CALL}") + reader.flush() == Found(CALL, "plan")
+    assert reader.add(f"<think>plan</think>{CALL}") + reader.flush() == AnswerDelta(CALL, "plan")
     reader = ONLY_CALLS.reader()
-    assert reader.add(CALL) + reader.flush() == Found(CALL)
+    assert reader.add(CALL) + reader.flush() == AnswerDelta(CALL)
 
 
 def test_text_is_not_held_back_longer_than_a_mark_may_begin() -> None:
     reader = HERMES.reader(tools=TOOLS)
-    assert reader.add("\n<think") == Found()
-    assert reader.add(">") == Found()
-    assert reader.add("plan") == Found(reasoning="plan")
-    assert reader.add(" <b> </th") == Found(reasoning=" <b>")
-    assert reader.add("e> </think") == Found(reasoning=" </the>")
+    assert reader.add("\n<think") == AnswerDelta()
+    assert reader.add(">") == AnswerDelta()
+    assert reader.add("plan") == AnswerDelta(reasoning="plan")
+    assert reader.add(" <b> </th") == AnswerDelta(reasoning=" <b>")
+    assert reader.add("e> </think") == AnswerDelta(reasoning=" </the>")
     for text, content in (
         (">\nHello", "Hello"),
         (" <too", ""),
@@ -121,7 +121,7 @@ def test_text_is_not_held_back_longer_than_a_mark_may_begin() -> None:
         ("x<think", "\nx<think"),
         ("<tool_", ""),
     ):
-        assert reader.add(text) == Found(content)
+        assert reader.add(text) == AnswerDelta(content)
 
 
 AS_WRITTEN = [
@@ -175,7 +175,7 @@ def test_arguments_of_json_stay_as_the_model_wrote_them(arguments: str) -> None:
 )
 def test_a_text_that_is_no_call_is_content(body: str) -> None:
     text = f"<tool_call>{body}</tool_call>"
-    assert found_in(HERMES, "", [text]) == Found(text)
+    assert found_in(HERMES, "", [text]) == AnswerDelta(text)
 
 
 TYPES = {
@@ -273,8 +273,8 @@ def test_a_mark_that_begins_after_constrained_content_is_content() -> None:
     text = "[1] <|channel|>commentary to=functions.f <|message|>"
     for pieces in ([text], [*text]):
         reader = answers_of("openai").reader(tools=TOOLS, is_constrained=True)
-        found = sum((reader.add(piece) for piece in pieces), Found()) + reader.flush()
-        assert found == Found(text)
+        found = sum((reader.add(piece) for piece in pieces), AnswerDelta()) + reader.flush()
+        assert found == AnswerDelta(text)
 
 
 def test_gpt_oss_may_name_the_function_before_the_channel() -> None:
@@ -528,7 +528,7 @@ def test_many_broken_calls_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ('<tool_call>{"a' * 5_000, '<tool_call>{"a' * 5_000 + '"</tool_call>'):
         reader = ONLY_CALLS.reader(tools=TOOLS)
         work = Work(monkeypatch, reader)
-        assert reader.add(text) + reader.flush() == Found(text)
+        assert reader.add(text) + reader.flush() == AnswerDelta(text)
         assert work.num_searched < 10 * len(text)
         monkeypatch.undo()
 
@@ -559,7 +559,7 @@ def test_a_long_call_takes_linear_time(
 ) -> None:
     """Half a minute or more if the time is quadratic, or if a broken call is read again often."""
     text = opening + repeated * count + closing + "."
-    assert found_in(answers_of(form), "", [text]) == Found(text)
+    assert found_in(answers_of(form), "", [text]) == AnswerDelta(text)
 
 
 @pytest.mark.parametrize(
