@@ -110,15 +110,15 @@ class Output:
                 if token_id in self._hidden:
                     special = self._hidden[token_id]
                     shown += self._stops.add(special, is_exempt=is_early, is_hidden=True)
-            if self._stops.found is not None:
+            if self._stops.stop_string is not None:
                 break
         else:
             if event.finish_reason is not None:
                 shown += self._add(self._detokenizer.flush(), is_early=False)
                 shown += self._stops.flush()
-        is_cut = self._stops.found is not None
+        is_cut = self._stops.stop_string is not None
         if self._view.includes_stop:
-            shown += self._stops.found or ""
+            shown += self._stops.stop_string or ""
         return OutputChunk(
             index=event.index,
             token_ids=event.token_ids[: len(offsets)],
@@ -127,7 +127,7 @@ class Output:
             logprobs=event.logprobs[: len(offsets)],
             prompt_logprobs=event.prompt_logprobs,
             finish_reason=FinishReason.STOP if is_cut else event.finish_reason,
-            stop_reason=self._stops.found if is_cut else self._stop_id(event),
+            stop_reason=self._stops.stop_string if is_cut else self._stop_id(event),
             stats=event.stats,
         )
 

@@ -14,7 +14,7 @@ from specdec_core.errors import InvalidRequestError
 
 def checked_tools(tools: Sequence[Any]) -> list[dict[str, Any]]:
     """Return OpenAI's list of functions, without null parameters. Raises InvalidRequestError."""
-    return [_checked_tool(tool, f"tools.{place}") for place, tool in enumerate(tools)]
+    return [_checked_tool(tool, f"tools.{index}") for index, tool in enumerate(tools)]
 
 
 def _checked_tool(tool: Any, where: str) -> dict[str, Any]:

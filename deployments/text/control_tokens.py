@@ -58,12 +58,12 @@ class ControlTokens:
         ids = list(encode(first, False))
         before, behind = _around(first, ids, encode) if add_special_tokens else ([], [])
         spelled: dict[str, list[int]] = {}
-        for number, piece in enumerate(others):
-            if piece and number % 2:
-                ids += _inner_ids(piece, encode)
-            elif piece:
-                spelled[piece] = spelled.get(piece) or self.spell(piece, encode)
-                ids += spelled[piece]
+        for number, part in enumerate(others):
+            if part and number % 2:
+                ids += _inner_ids(part, encode)
+            elif part:
+                spelled[part] = spelled.get(part) or self.spell(part, encode)
+                ids += spelled[part]
         return (*before, *ids, *behind)
 
     def spell(self, token: str, encode: Encode) -> list[int]:
@@ -77,19 +77,19 @@ class ControlTokens:
         )
 
     def _check_roles(self, messages: Sequence[Message]) -> None:
-        for place, message in enumerate(messages):
+        for index, message in enumerate(messages):
             if message["role"] not in _ROLES:
                 raise InvalidRequestError(
-                    f"messages.{place}.role: must be one of {', '.join(_ROLES)} on this server "
+                    f"messages.{index}.role: must be one of {', '.join(_ROLES)} on this server "
                     f"(special_tokens_in_text={self.treatment}), got {message['role']!r:.40}",
-                    param=f"messages.{place}.role",
+                    param=f"messages.{index}.role",
                 )
 
     def _refuse(self, text: str, where: str) -> str:
-        found = self._pattern.search(text)
-        if found is not None:
+        match = self._pattern.search(text)
+        if match is not None:
             raise InvalidRequestError(
-                f"{where} contains {found[0]!r}, a control token of the model: this "
+                f"{where} contains {match[0]!r}, a control token of the model: this "
                 "server refuses control tokens in texts (special_tokens_in_text=refuse)",
                 param=where,
             )

@@ -26,14 +26,14 @@ class StopStrings:
         self._hidden: list[tuple[int, int]] = []
         """Start and end of the hidden parts of the held text."""
         self._num_exempt = 0
-        self.found: str | None = None
+        self.stop_string: str | None = None
 
     def add(self, text: str, *, is_exempt: bool = False, is_hidden: bool = False) -> str:
-        """Return the text that may be shown now. Nothing more once `found` is set.
+        """Return the text that may be shown now. Nothing more once `stop_string` is set.
 
         A stop string that ends in exempt text is text like any other.
         """
-        if self.found is not None:
+        if self.stop_string is not None:
             return ""
         if not self._stops:
             return "" if is_hidden else text
@@ -45,21 +45,21 @@ class StopStrings:
         starts = {stop: self._held.find(stop, self._earliest(stop)) for stop in self._stops}
         hits = [(start, stop) for stop, start in starts.items() if start >= 0]
         if hits:
-            start, self.found = min(hits)
+            start, self.stop_string = min(hits)
             return self._take(start)
         return self._take(len(self._held) - self._num_suspicious())
 
     def flush(self) -> str:
         """Return what was held back, when no stop string came of it."""
-        return self._take(len(self._held)) if self.found is None else ""
+        return self._take(len(self._held)) if self.stop_string is None else ""
 
     def _take(self, count: int) -> str:
         """Remove `count` characters from the held text; return those that are shown."""
-        taken, shown, place = self._held[:count], "", 0
+        taken, shown, done = self._held[:count], "", 0
         for start, end in self._hidden:
-            shown += taken[place:start]
-            place = end
-        shown += taken[place:]
+            shown += taken[done:start]
+            done = end
+        shown += taken[done:]
         self._held = self._held[count:]
         self._hidden = [(max(0, start - count), end - count) for start, end in self._hidden]
         self._hidden = [span for span in self._hidden if span[1] > 0]
@@ -137,7 +137,7 @@ def _letters() -> dict[str, int]:
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in visible]
     letters = {chr(byte): byte for byte in visible}
-    return letters | {chr(0x100 + place): byte for place, byte in enumerate(others)}
+    return letters | {chr(0x100 + index): byte for index, byte in enumerate(others)}
 
 
 _LETTERS = _letters()
@@ -250,9 +250,9 @@ def answer_detokenizer(
     decode = text.decode if hidden is None else text.decode_all
     hidden = text.hidden_tokens if hidden is None else hidden
     end = len(prompt_token_ids) - num_unfinished(prompt_token_ids, text.token_bytes)
-    backwards = (prompt_token_ids[place] for place in range(end - 1, -1, -1))
+    backwards = (prompt_token_ids[index] for index in range(end - 1, -1, -1))
     seen = [i for i in islice((i for i in backwards if i not in hidden), _NUM_CONTEXT)][::-1]
-    starts = (place for place, i in enumerate(seen) if not _continues(text.token_bytes(i)))
+    starts = (index for index, i in enumerate(seen) if not _continues(text.token_bytes(i)))
     return IncrementalDetokenizer(
         decode,
         hidden,
@@ -288,10 +288,10 @@ def num_unfinished(token_ids: Sequence[int], token_bytes: Callable[[int], bytes]
     return len(last) - num_whole
 
 
-def _without_incomplete(text: str, known: str) -> str:
-    """Return `text` up to an incomplete character, but at least the text that is `known`."""
+def _without_incomplete(text: str, shown: str) -> str:
+    """Return `text` up to an incomplete character, but at least the text that is `shown`."""
     certain = text.rstrip(_INCOMPLETE)
-    return certain if certain.startswith(known) else known
+    return certain if certain.startswith(shown) else shown
 
 
 def _continues(content: bytes) -> bool:

@@ -132,7 +132,7 @@ class _Spelling:
 
     def __call__(self, text: str) -> list[int]:
         """Return the IDs of a text. A special token's text is cut after its first character."""
-        cuts = [found.start() + 1 for found in self._special.finditer(text)]
+        cuts = [match.start() + 1 for match in self._special.finditer(text)]
         ids: list[int] = []
         for start, end in pairwise([0, *cuts, len(text)]):
             ids += self._tokenize(text[start:end])

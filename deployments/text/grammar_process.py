@@ -40,8 +40,8 @@ class GrammarReader:
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
-        asked = {"kind": spec.kind, "source": spec.source, "limits": asdict(self._limits)}
-        process.stdin.write(json.dumps(asked) + "\n")
+        request = {"kind": spec.kind, "source": spec.source, "limits": asdict(self._limits)}
+        process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         answer = process.stdout.readline()
         if not answer:
@@ -52,9 +52,9 @@ class GrammarReader:
                 f"{_MEMORY_BYTES >> 20} MB of memory, or the stack",
                 param=spec.param,
             )
-        told = json.loads(answer)
-        if told["refusal"]:
-            raise InvalidRequestError(told["refusal"], param=spec.param, code=told["code"])
+        result = json.loads(answer)
+        if result["refusal"]:
+            raise InvalidRequestError(result["refusal"], param=spec.param, code=result["code"])
 
     def close(self) -> None:
         """End the process."""
@@ -97,20 +97,20 @@ def answer_all(questions: IO[str], answers: IO[str]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     print("ready", file=answers, flush=True)
     for line in questions:
-        asked = json.loads(line)
-        limits = GrammarLimits(**asked["limits"])
+        request = json.loads(line)
+        limits = GrammarLimits(**request["limits"])
         signal.setitimer(signal.ITIMER_PROF, limits.max_seconds)
         signal.setitimer(signal.ITIMER_REAL, _WALL_S)
-        answer = _answer(asked, limits)
+        answer = _answer(request, limits)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 
-def _answer(asked: dict[str, Any], limits: GrammarLimits) -> dict[str, str]:
+def _answer(request: dict[str, Any], limits: GrammarLimits) -> dict[str, str]:
     try:
-        try_grammar(GrammarSpec(GrammarKind(asked["kind"]), asked["source"]), limits)
+        try_grammar(GrammarSpec(GrammarKind(request["kind"]), request["source"]), limits)
     except InvalidRequestError as error:
         return {"refusal": str(error), "code": error.code}
     return {"refusal": ""}

@@ -61,19 +61,19 @@ class _Cursor:
         self._lexer = lexer
         self._matcher = matcher
         self._consumed: list[int] = []
-        self._asked: list[int] | None = None
+        self._output: list[int] | None = None
         self._weights: bytes | None = None
 
     def knows(self, output: list[int]) -> bool:
-        return self._asked == output
+        return self._output == output
 
     def weights(self, output: list[int]) -> bytes | None:
         """Return a byte for each token ID, 0 if the token may not follow. Return None if `output`
         does not conform. Raises _LimitError."""
-        if self._asked != output:
+        if self._output != output:
             began_s = perf_counter()
             self._weights = self._compute() if self._move_to(output) else None
-            self._asked = output
+            self._output = output
             self.is_slow = perf_counter() - began_s > _SLOW_S
         return self._weights
 
@@ -85,7 +85,7 @@ class _Cursor:
 
     def _move_to(self, output: list[int]) -> bool:
         """Whether the matcher stands behind the whole output."""
-        self._asked = None
+        self._output = None
         common = _common_length(self._consumed, output)
         if common < len(self._consumed):
             if not self._matcher.rollback(len(self._consumed) - common):
@@ -209,14 +209,14 @@ class CompiledGrammar:
         return self._failure
 
     def prepare(self, output: Sequence[int], timeout_s: float = 0.0) -> bool:
-        asked = list(output)
+        ids = list(output)
         began_s = perf_counter()
         if not self._has_walk(timeout_s):
             return False
-        if self._walk is None or self._walk.knows(asked):
+        if self._walk is None or self._walk.knows(ids):
             return True
         walk, self._walk = self._walk, None
-        work = partial(self._compiler.walked, self._spec, walk, asked)
+        work = partial(self._compiler.walked, self._spec, walk, ids)
         self._work = self._compiler.workers.submit(work, is_slow=walk.is_slow)
         self._is_work_its_own = True
         return self._has_walk(max(timeout_s - (perf_counter() - began_s), 0.0))

@@ -42,8 +42,8 @@ def read_json_at(
 
 def skip_space(text: str, start: int) -> int:
     """Return where the next character is that is no JSON white space."""
-    found = _SPACE.match(text, start)
-    return found.end() if found else start
+    match = _SPACE.match(text, start)
+    return match.end() if match else start
 
 
 def checked_json(value: Any, where: str) -> Any:

@@ -37,7 +37,7 @@ def over_bytes(source: str) -> str:
 
     A tokenizer of bytes alone has this one, so the rest of the grammar can be checked with it.
     """
-    return _TOKEN.sub(lambda found: _ANY_TOKEN if found["token"] else found[0], source)
+    return _TOKEN.sub(lambda match: _ANY_TOKEN if match["token"] else match[0], source)
 
 
 def library_lark(source: str) -> str:
@@ -47,19 +47,19 @@ def library_lark(source: str) -> str:
     """
     parts: list[str] = []
     done, num_rules, num_schemas = 0, 0, 0
-    while found := _TOKEN.search(source, done):
-        parts.append(source[done : found.end()])
-        done = found.end()
-        if found["option"]:
+    while match := _TOKEN.search(source, done):
+        parts.append(source[done : match.end()])
+        done = match.end()
+        if match["option"]:
             raise InvalidRequestError(
-                f"the Lark option {found['option']} is not supported in a grammar",
+                f"the Lark option {match['option']} is not supported in a grammar",
                 code="unsupported_value",
             )
-        if found["json"]:
+        if match["json"]:
             num_schemas += 1
             schema, done = read_json_at(source, done, f"%json number {num_schemas}")
             parts.append(_json(schema, num_schemas))
-        num_rules += bool(found["rule"])
+        num_rules += bool(match["rule"])
     if num_rules > MAX_RULES:
         raise InvalidRequestError(f"the grammar has {num_rules} rules, the limit is {MAX_RULES}")
     return "".join((*parts, source[done:]))

@@ -237,13 +237,13 @@ def _name_of_anchor(value: Any, flags: int) -> str:
 
 def _ranges(low: int, high: int, ignores_case: bool) -> list[str]:
     """Write the characters from `low` to `high` without surrogates, which no text has."""
-    pieces = [(low, min(high, 0xD7FF)), (max(low, 0xE000), high)]
+    parts = [(low, min(high, 0xD7FF)), (max(low, 0xE000), high)]
     if ignores_case:
         if high > 0x7F:
             raise _unsupported("the flag i with characters outside ASCII")
-        pieces += [(max(low, 0x41) + 32, min(high, 0x5A) + 32)]
-        pieces += [(max(low, 0x61) - 32, min(high, 0x7A) - 32)]
-    return [_char(a) if a == b else f"{_char(a)}-{_char(b)}" for a, b in pieces if a <= b]
+        parts += [(max(low, 0x41) + 32, min(high, 0x5A) + 32)]
+        parts += [(max(low, 0x61) - 32, min(high, 0x7A) - 32)]
+    return [_char(a) if a == b else f"{_char(a)}-{_char(b)}" for a, b in parts if a <= b]
 
 
 def _char(code: int) -> str:

@@ -26,9 +26,9 @@ from deployments.text.schema_objects import (
     read_arrays,
     read_objects,
 )
-from deployments.text.schema_place import Place, Schema
+from deployments.text.schema_path import Schema, SchemaPath
 from deployments.text.schema_strings import STRING_KEYWORDS, read_strings
-from deployments.text.schema_unions import are_told_apart
+from deployments.text.schema_unions import are_disjoint
 from specdec_core.errors import InvalidRequestError
 
 JSON_STYLE = {
@@ -98,88 +98,88 @@ class SchemaDocument:
         num_levels = 0
         while self._waiting:
             pointer = self._waiting.popleft()
-            place = Place.of_definition(self, pointer)
+            path = SchemaPath.of_definition(self, pointer)
             self._deepest = 0
-            done[self._references[pointer]] = place.read(self._target(pointer, place))
+            done[self._references[pointer]] = path.read(self._target(pointer, path))
             num_levels += self._deepest
             if num_levels > MAX_LEVELS:
-                raise place.unsupported(f"is nested too deeply: the limit is {MAX_LEVELS} levels")
+                raise path.unsupported(f"is nested too deeply: the limit is {MAX_LEVELS} levels")
         self._check_loops()
         root = done.pop("#")
         if root is False:
-            raise Place.of_definition(self, "#").wrong("is false, which no answer fits")
+            raise SchemaPath.of_definition(self, "#").wrong("is false, which no answer fits")
         definitions = {name.removeprefix("#/$defs/"): one for name, one in done.items()}
         return ({} if root is True else root) | {"$defs": definitions}
 
-    def read(self, schema: Any, place: Place) -> Any:
-        self.count(place)
+    def read(self, schema: Any, path: SchemaPath) -> Any:
+        self.count(path)
         if isinstance(schema, bool):
             return schema
-        if "not" in place.mapping(schema) and schema["not"] in (True, {}):
+        if "not" in path.mapping(schema) and schema["not"] in (True, {}):
             return False
         for keyword in schema.keys() & REFUSED:
             if not _changes_nothing(keyword, schema):
-                raise place.at(keyword).unsupported()
-        if "$id" in schema and place.keys != ("#",):
-            raise place.at("$id").unsupported("is supported only at the top")
-        return _read_object(schema, place)
+                raise path.at(keyword).unsupported()
+        if "$id" in schema and path.keys != ("#",):
+            raise path.at("$id").unsupported("is supported only at the top")
+        return _read_object(schema, path)
 
-    def constant(self, value: Any, place: Place) -> Any:
-        self.count(place)
+    def constant(self, value: Any, path: SchemaPath) -> Any:
+        self.count(path)
         if isinstance(value, dict):
-            return {key: self.constant(one, place.at(key)) for key, one in value.items()}
+            return {key: self.constant(one, path.at(key)) for key, one in value.items()}
         if isinstance(value, list):
-            return [self.constant(one, place.at(i)) for i, one in enumerate(value)]
+            return [self.constant(one, path.at(i)) for i, one in enumerate(value)]
         if isinstance(value, str) and _UNWRITABLE.search(value):
-            raise place.unsupported("has a control character, which cannot be enforced")
+            raise path.unsupported("has a control character, which cannot be enforced")
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return read_constant(value, place)
+            return read_constant(value, path)
         return value
 
-    def reference(self, reference: Any, place: Place) -> str:
-        pointer = unquote(place.text(reference))
-        self._same_value[place.definition].add(pointer)
+    def reference(self, reference: Any, path: SchemaPath) -> str:
+        pointer = unquote(path.text(reference))
+        self._same_value[path.definition].add(pointer)
         if pointer not in self._references:
-            self._target(pointer, place)
+            self._target(pointer, path)
             self._references[pointer] = f"#/$defs/{len(self._references)}"
             self._waiting.append(pointer)
         return self._references[pointer]
 
-    def resolved(self, schema: Any, place: Place) -> Any:
+    def resolved(self, schema: Any, path: SchemaPath) -> Any:
         seen = set[str]()
         while isinstance(schema, dict) and "$ref" in schema:
-            pointer = unquote(place.text(schema["$ref"]))
+            pointer = unquote(path.text(schema["$ref"]))
             if pointer in seen:
-                raise place.wrong("leads back to itself")
+                raise path.wrong("leads back to itself")
             seen.add(pointer)
-            schema = self._target(pointer, place)
+            schema = self._target(pointer, path)
         return schema
 
-    def add_pattern(self, source: str, place: Place) -> None:
+    def add_pattern(self, source: str, path: SchemaPath) -> None:
         self._pattern_chars += len(source)
         if self._pattern_chars > MAX_REGEX_CHARS:
-            raise place.unsupported(
+            raise path.unsupported(
                 f"is one pattern too many: all together may have {MAX_REGEX_CHARS} characters"
             )
 
-    def add_multiple(self, value: float, place: Place) -> None:
+    def add_multiple(self, value: float, path: SchemaPath) -> None:
         self._multiples.add(value)
         if not has_common_multiple(self._multiples):
-            raise place.unsupported("has too many digits beside the other multipleOf")
+            raise path.unsupported("has too many digits beside the other multipleOf")
 
-    def _target(self, pointer: str, place: Place) -> Any:
+    def _target(self, pointer: str, path: SchemaPath) -> Any:
         if pointer != "#" and not pointer.startswith("#/"):
-            raise place.unsupported(f"is {pointer!r:.60}: it must lead into this schema, as #/... ")
-        found = self._root
+            raise path.unsupported(f"is {pointer!r:.60}: it must lead into this schema, as #/... ")
+        target = self._root
         for part in pointer.split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, dict) and key in found:
-                found = found[key]
-            elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-                found = found[int(key)]
+            if isinstance(target, dict) and key in target:
+                target = target[key]
+            elif isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+                target = target[int(key)]
             else:
-                raise place.wrong(f"is {pointer!r:.60}, which leads to nothing")
-        return found
+                raise path.wrong(f"is {pointer!r:.60}, which leads to nothing")
+        return target
 
     def _check_loops(self) -> None:
         self._same_value.pop("", None)
@@ -187,72 +187,72 @@ class SchemaDocument:
             TopologicalSorter(self._same_value).prepare()
         except CycleError as error:
             loop = " -> ".join(error.args[1])
-            raise Place.of_definition(self, "#").wrong(
+            raise SchemaPath.of_definition(self, "#").wrong(
                 f"has a reference that leads back to itself: {loop:.200}"
             ) from None
 
-    def count(self, place: Place) -> None:
+    def count(self, path: SchemaPath) -> None:
         self._num_schemas += 1
-        self._deepest = max(self._deepest, place.depth)
+        self._deepest = max(self._deepest, path.depth)
         if self._num_schemas > MAX_SCHEMAS:
             raise InvalidRequestError(
                 f"JSON schema: it has more schemas and values than the limit, {MAX_SCHEMAS}"
             )
 
 
-def _read_object(schema: Schema, place: Place) -> dict[str, Any]:
+def _read_object(schema: Schema, path: SchemaPath) -> dict[str, Any]:
     """Return a schema that is no boolean.
 
     Combinations keep their order, which is that of an answer's properties. All other keywords stand
     together, since the library reads them as one.
     """
-    simple = _read_simple(schema, place)
+    simple = _read_simple(schema, path)
     extra = simple.pop("allOf", [])
     result: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword in _SIMPLE and not simple.keys() <= result.keys():
             result |= simple
         elif keyword == "$ref":
-            result[keyword] = place.document.reference(value, place.beside(keyword))
+            result[keyword] = path.document.reference(value, path.beside(keyword))
         elif keyword == "const":
-            result[keyword] = place.document.constant(value, place.at(keyword))
+            result[keyword] = path.document.constant(value, path.at(keyword))
         elif keyword == "enum":
-            given = _filled(value, place.at(keyword))
+            given = _filled(value, path.at(keyword))
             result[keyword] = [
-                place.document.constant(one, place.at(keyword, i)) for i, one in enumerate(given)
+                path.document.constant(one, path.at(keyword, i)) for i, one in enumerate(given)
             ]
         elif keyword in ("allOf", "anyOf", "oneOf"):
-            given = _filled(value, place.at(keyword))
-            options = [place.beside(keyword, i).read(one) for i, one in enumerate(given)]
-            is_any = keyword == "oneOf" and "anyOf" not in schema and are_told_apart(given, place)
+            given = _filled(value, path.at(keyword))
+            options = [path.beside(keyword, i).read(one) for i, one in enumerate(given)]
+            is_any = keyword == "oneOf" and "anyOf" not in schema and are_disjoint(given, path)
             result["anyOf" if is_any else keyword] = options
     if extra:
         result["allOf"] = result.get("allOf", []) + extra
     return result
 
 
-def _read_simple(schema: Schema, place: Place) -> dict[str, Any]:
+def _read_simple(schema: Schema, path: SchemaPath) -> dict[str, Any]:
     result: dict[str, Any] = {}
     if "type" in schema:
-        result["type"] = _read_type(schema["type"], place.at("type"))
+        result["type"] = _read_type(schema["type"], path.at("type"))
     for keywords, read in _READERS:
         if not schema.keys().isdisjoint(keywords):
-            result |= read(schema, place)
+            result |= read(schema, path)
     return result
 
 
-def _read_type(value: Any, place: Place) -> str | list[str]:
-    names = [value] if isinstance(value, str) else _filled(value, place)
+def _read_type(value: Any, path: SchemaPath) -> str | list[str]:
+    names = [value] if isinstance(value, str) else _filled(value, path)
     for name in names:
         if name not in TYPES:
-            raise place.wrong(f"is {name!r:.40}: known are {', '.join(TYPES)}")
+            raise path.wrong(f"is {name!r:.40}: known are {', '.join(TYPES)}")
     return value if isinstance(value, str) else names
 
 
-def _filled(value: Any, place: Place) -> list[Any]:
-    if not place.items(value):
-        raise place.wrong("is empty")
-    return place.items(value)
+def _filled(value: Any, path: SchemaPath) -> list[Any]:
+    if not path.items(value):
+        raise path.wrong("is empty")
+    return path.items(value)
 
 
 def _changes_nothing(keyword: str, schema: Schema) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from deployments.text.regex_source import exact_match, search_match
 from deployments.text.schema_numbers import read_count
-from deployments.text.schema_place import Place, Schema
+from deployments.text.schema_path import Schema, SchemaPath
 from specdec_core.errors import InvalidRequestError
 
 STRING_KEYWORDS = ("minLength", "maxLength", "pattern", "format")
@@ -24,7 +24,7 @@ _TIME = (
 )
 _PATTERNS = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}T{_TIME}$"}
 """Formats that the library reads too loosely: it knows no leap years."""
-_KNOWN_TO_LIBRARY = ("duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid")
+_LIBRARY_FORMATS = ("duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid")
 _UNKNOWN_TO_LIBRARY = (
     "idn-email",
     "idn-hostname",
@@ -39,40 +39,40 @@ _UNKNOWN_TO_LIBRARY = (
 """The other formats of the standard."""
 
 
-def read_strings(schema: Schema, place: Place) -> dict[str, Any]:
+def read_strings(schema: Schema, path: SchemaPath) -> dict[str, Any]:
     """Return the keywords for strings. `allOf` is added for a second pattern."""
     result: dict[str, Any] = {}
     for name in ("minLength", "maxLength"):
         if name in schema:
             is_maximum = name == "maxLength"
-            result[name] = read_count(schema[name], place.at(name), is_maximum=is_maximum)
+            result[name] = read_count(schema[name], path.at(name), is_maximum=is_maximum)
     if "format" in schema:
-        result |= _read_format(schema["format"], place.at("format"))
+        result |= _read_format(schema["format"], path.at("format"))
     if "pattern" in schema:
         if "pattern" in result:
             result["allOf"] = [{"pattern": result["pattern"]}]
-        result["pattern"] = read_pattern(schema["pattern"], place.at("pattern"))
+        result["pattern"] = read_pattern(schema["pattern"], path.at("pattern"))
     return result
 
 
-def read_pattern(source: Any, place: Place, *, is_name: bool = False) -> str:
+def read_pattern(source: Any, path: SchemaPath, *, is_name: bool = False) -> str:
     """Return a regex that is searched in a string, or in the name of a property.
 
     Names that do not match are allowed otherwise, so the match must be exact.
     """
-    place.document.add_pattern(place.text(source), place)
+    path.document.add_pattern(path.text(source), path)
     try:
         return (exact_match if is_name else search_match)(source)
     except InvalidRequestError as error:
-        message = f"JSON schema: {place.pointer} is refused: {error}"
+        message = f"JSON schema: {path.pointer} is refused: {error}"
         raise InvalidRequestError(message, code=error.code) from None
 
 
-def _read_format(name: Any, place: Place) -> dict[str, Any]:
+def _read_format(name: Any, path: SchemaPath) -> dict[str, Any]:
     """Return the keywords that enforce a `format`. Other names, such as int64, are annotations."""
-    if place.text(name) in _UNKNOWN_TO_LIBRARY:
-        enforced = ", ".join(sorted((*_PATTERNS, *_KNOWN_TO_LIBRARY)))
-        raise place.unsupported(f"is {name}, which is not supported. Supported are {enforced}")
+    if path.text(name) in _UNKNOWN_TO_LIBRARY:
+        enforced = ", ".join(sorted((*_PATTERNS, *_LIBRARY_FORMATS)))
+        raise path.unsupported(f"is {name}, which is not supported. Supported are {enforced}")
     if name in _PATTERNS:
         return {"pattern": _PATTERNS[name]}
-    return {"format": name} if name in _KNOWN_TO_LIBRARY else {}
+    return {"format": name} if name in _LIBRARY_FORMATS else {}

@@ -5,38 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deployments.text.schema_place import Place
+from deployments.text.schema_path import SchemaPath
 
 
-def are_told_apart(options: Sequence[Any], place: Place) -> bool:
+def are_disjoint(options: Sequence[Any], path: SchemaPath) -> bool:
     """Return whether a required property has other strings in each option.
 
     Then no value fits two options, and `anyOf` says the same. The library does not follow
     references to find that out.
     """
-    tags = [_tags(option, place) for option in options]
+    tags = [_tags(option, path) for option in options]
     return any(_are_distinct([of_one.get(name) for of_one in tags]) for name in tags[0])
 
 
-def _tags(option: Any, place: Place) -> dict[str, set[str]]:
+def _tags(option: Any, path: SchemaPath) -> dict[str, set[str]]:
     """Return the strings that each required property of an object may have."""
-    schema = place.document.resolved(option, place)
+    schema = path.document.resolved(option, path)
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return {}
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict) or not isinstance(required, list):
         return {}
     values = {
-        name: _strings(properties[name], place)
+        name: _strings(properties[name], path)
         for name in required
         if isinstance(name, str) and name in properties
     }
     return {name: strings for name, strings in values.items() if strings}
 
 
-def _strings(schema: Any, place: Place) -> set[str]:
+def _strings(schema: Any, path: SchemaPath) -> set[str]:
     """Return the only strings that fit; none if other values do."""
-    schema = place.document.resolved(schema, place)
+    schema = path.document.resolved(schema, path)
     if not isinstance(schema, dict):
         return set()
     values = [schema["const"]] if "const" in schema else schema.get("enum")

@@ -114,8 +114,8 @@ def choice(texts: Sequence[Any], field: str = "choice") -> GrammarSpec:
         raise InvalidRequestError(f"{field} must be a list of non-empty strings", param=field)
     if not texts:
         raise InvalidRequestError(f"{field} is empty: at least 1 text is needed", param=field)
-    for place, text in enumerate(texts):
-        check_text(text, f"{field}.{place}")
+    for index, text in enumerate(texts):
+        check_text(text, f"{field}.{index}")
     options = " | ".join(lark_string(text) for text in texts)
     return GrammarSpec(GrammarKind.LARK, f"start: CHOICE\nCHOICE: {options}", field)
 

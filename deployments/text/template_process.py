@@ -82,6 +82,6 @@ def _answer(work: Mapping[str, Any]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    asked = json.load(sys.stdin)
-    _limit_oneself(asked["max_seconds"])
-    print(json.dumps(_answer(asked)))
+    request = json.load(sys.stdin)
+    _limit_oneself(request["max_seconds"])
+    print(json.dumps(_answer(request)))

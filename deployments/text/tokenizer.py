@@ -203,15 +203,15 @@ class TextModel:
             )
         return render(self.template, given)
 
-    def _variables(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _variables(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the template's variables. Raises InvalidRequestError for names that are taken."""
-        taken = sorted(asked.keys() & {*_OWN_VARIABLES, *self.special_tokens})
+        taken = sorted(given.keys() & {*_OWN_VARIABLES, *self.special_tokens})
         if taken:
             raise InvalidRequestError(
                 f"chat_template_kwargs: requests may not set {taken[0]!r}",
                 param=f"chat_template_kwargs.{taken[0]}",
             )
-        return {**self.special_tokens, **asked}
+        return {**self.special_tokens, **given}
 
     def check_ids(self, token_ids: Sequence[int], name: str) -> tuple[int, ...]:
         """Return the IDs, all of the vocabulary. Raises InvalidRequestError that begins with

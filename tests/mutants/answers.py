@@ -53,8 +53,8 @@ MUTANTS = (
     Mutant(
         name="empty-chunks-are-sent",
         path="deployments/api/http/responses.py",
-        old="if not choice.answer.is_plain and says_nothing(chunk):",
-        new="if choice.answer.is_plain and says_nothing(chunk):",
+        old="if not choice.answer.is_plain and says_nothing(body):",
+        new="if choice.answer.is_plain and says_nothing(body):",
         breaks="a client gets a chunk without text for pieces of a call",
         killed_by=(_HTTP + "test_nothing_is_sent_while_a_call_is_written",),
     ),

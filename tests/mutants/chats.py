@@ -34,8 +34,8 @@ MUTANTS = (
     Mutant(
         name="texts-forge-marks",
         path="deployments/text/control_tokens.py",
-        old="ids += spelled[piece]",
-        new="ids += encode(piece, False)",
+        old="ids += spelled[part]",
+        new="ids += encode(part, False)",
         breaks="a user's text ends its turn and begins one of the system",
         killed_by=(_TOKENS + "test_only_the_template_writes_control_tokens",),
     ),

@@ -56,25 +56,25 @@ def _names(value: Any) -> frozenset[str]:
 
 def types_of(schema: Any, root: Any) -> set[str]:
     """Return the names of the types that an argument may have; none if its schema names none."""
-    found: set[str] = set()
+    types: set[str] = set()
     waiting, followed = [schema], set[str]()
     while waiting:
         one = waiting.pop()
         if not isinstance(one, Mapping):
             continue
         declared = one.get("type")
-        found |= {name for name in (*_listed(declared), declared) if isinstance(name, str)}
+        types |= {name for name in (*_listed(declared), declared) if isinstance(name, str)}
         if one.get("nullable"):
-            found.add("null")
+            types.add("null")
         for value in _values(one):
-            found |= _names(value)
+            types |= _names(value)
         reference = one.get("$ref")
         if isinstance(reference, str) and reference not in followed:
             followed.add(reference)
             waiting.append(_target(reference, root))
         for name in ("anyOf", "oneOf", "allOf"):
             waiting += _listed(one.get(name))
-    return found
+    return types
 
 
 def _values(schema: Any) -> list[Any]:
@@ -91,9 +91,9 @@ def _listed(given: Any) -> Sequence[Any]:
 
 def _target(reference: str, root: Any) -> Any:
     """Return what a reference such as `#/$defs/Node` leads to; None if it leads to nothing."""
-    path, found = reference.removeprefix("#"), root
+    path, target = reference.removeprefix("#"), root
     for step in path.split("/")[1:]:
-        if not isinstance(found, Mapping):
+        if not isinstance(target, Mapping):
             return None
-        found = found.get(step.replace("~1", "/").replace("~0", "~"))
-    return found
+        target = target.get(step.replace("~1", "/").replace("~0", "~"))
+    return target

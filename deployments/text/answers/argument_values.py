@@ -10,7 +10,7 @@ from typing import Any
 
 from deployments.text.lark_source import lark_string
 from deployments.text.schema_numbers import NUMBER_KEYWORDS
-from deployments.text.schema_place import Place, Schema
+from deployments.text.schema_path import Schema, SchemaPath
 from deployments.text.schema_source import KEYWORDS, REFUSED, TYPES
 from deployments.text.schema_strings import STRING_KEYWORDS, read_strings
 
@@ -55,7 +55,7 @@ class Values:
     """Strings, as expressions of a terminal."""
     constants: tuple[Any, ...] = ()
     """Values that are no strings, of `enum` or `const`."""
-    others: tuple[tuple[Place, Schema], ...] = ()
+    others: tuple[tuple[SchemaPath, Schema], ...] = ()
     """Schemas of values that are no strings."""
 
     def __add__(self, other: Values) -> Values:
@@ -66,86 +66,86 @@ class Values:
         )
 
 
-def values_of(schema: Any, place: Place) -> Values:
+def values_of(schema: Any, path: SchemaPath) -> Values:
     """Return the values that fit a schema. Raises InvalidRequestError with a pointer."""
-    return _values(schema, place, set())
+    return _values(schema, path, set())
 
 
-def _values(schema: Any, place: Place, seen: set[str]) -> Values:
+def _values(schema: Any, path: SchemaPath, seen: set[str]) -> Values:
     """`seen` are references whose values are part of the same union already."""
-    place.document.count(place)
+    path.document.count(path)
     if schema is False:
-        raise place.wrong("is false, which no value fits")
-    if schema is True or KEYWORDS.isdisjoint(place.mapping(schema)):
+        raise path.wrong("is false, which no value fits")
+    if schema is True or KEYWORDS.isdisjoint(path.mapping(schema)):
         return Values(("ANY",))
     given = {name: one for name, one in schema.items() if name in KEYWORDS}
     for name in ("$ref", "anyOf", "oneOf", "allOf"):
         if name in given:
-            return _combined(name, given, place, seen)
+            return _combined(name, given, path, seen)
     if "enum" in given or "const" in given:
-        return _listed(given, place)
+        return _listed(given, path)
     types = given.get("type")
     if isinstance(types, list):
-        options = (_values(given | {"type": one}, place, seen) for one in types)
+        options = (_values(given | {"type": one}, path, seen) for one in types)
         return sum(options, Values())
     if types == "string":
-        return Values((_string(given, place),))
+        return Values((_string(given, path),))
     if types is None:
-        raise place.unsupported("needs a type in the model's format of tool calls")
+        raise path.unsupported("needs a type in the model's format of tool calls")
     if types not in TYPES:
-        raise place.at("type").wrong(f"is {types!r:.40}: known are {', '.join(TYPES)}")
-    return Values(others=((place, given),))
+        raise path.at("type").wrong(f"is {types!r:.40}: known are {', '.join(TYPES)}")
+    return Values(others=((path, given),))
 
 
-def _combined(keyword: str, schema: Schema, place: Place, seen: set[str]) -> Values:
+def _combined(keyword: str, schema: Schema, path: SchemaPath, seen: set[str]) -> Values:
     """Return the values of a reference or of a combination of schemas."""
     beside = schema.keys() - {keyword, "type"}
     if beside:
-        raise place.at(sorted(beside)[0]).unsupported(
+        raise path.at(sorted(beside)[0]).unsupported(
             f"is not supported beside {keyword} in the model's format of tool calls"
         )
     if keyword == "$ref":
-        reference = place.at(keyword).text(schema[keyword])
+        reference = path.at(keyword).text(schema[keyword])
         if reference in seen:
             return Values()
         seen.add(reference)
-        target = place.document.resolved(schema, place.at(keyword))
-        return _values(target, place.at(keyword), seen)
-    given = place.at(keyword).items(schema[keyword])
-    options = [_values(one, place.at(keyword, i), seen) for i, one in enumerate(given)]
+        target = path.document.resolved(schema, path.at(keyword))
+        return _values(target, path.at(keyword), seen)
+    given = path.at(keyword).items(schema[keyword])
+    options = [_values(one, path.at(keyword, i), seen) for i, one in enumerate(given)]
     if keyword == "anyOf" or len(options) == 1:
         return sum(options, Values())
     if any(one.texts or one.constants for one in options):
-        raise place.at(keyword).unsupported(
+        raise path.at(keyword).unsupported(
             "is not supported for strings in the model's format of tool calls: use anyOf"
         )
-    return Values(others=((place, schema),))
+    return Values(others=((path, schema),))
 
 
-def _listed(schema: Schema, place: Place) -> Values:
+def _listed(schema: Schema, path: SchemaPath) -> Values:
     beside = schema.keys() - {"enum", "const", "type"}
     if beside or {"enum", "const"} <= schema.keys():
         name = sorted(beside or {"const"})[0]
-        raise place.at(name).unsupported(
+        raise path.at(name).unsupported(
             "is not supported beside enum or const in the model's format of tool calls"
         )
-    values = [schema["const"]] if "const" in schema else place.at("enum").items(schema["enum"])
+    values = [schema["const"]] if "const" in schema else path.at("enum").items(schema["enum"])
     if not values:
-        raise place.at("enum").wrong("is empty")
+        raise path.at("enum").wrong("is empty")
     texts = tuple(lark_string(one) for one in values if isinstance(one, str))
     return Values(texts, tuple(one for one in values if not isinstance(one, str)))
 
 
-def _string(schema: Schema, place: Place) -> str:
+def _string(schema: Schema, path: SchemaPath) -> str:
     """Return the expression of a string's texts."""
     for name in sorted(schema.keys() & REFUSED):
-        raise place.at(name).unsupported()
+        raise path.at(name).unsupported()
     used = {name: one for name, one in schema.items() if name in STRING_KEYWORDS}
-    rules = read_strings(used, place)
+    rules = read_strings(used, path)
     parts = [one["pattern"][1:-1] for one in (rules, *rules.get("allOf", ())) if "pattern" in one]
     if "format" in rules:
         if rules["format"] not in _FORMATS:
-            raise place.at("format").unsupported(
+            raise path.at("format").unsupported(
                 f"is {rules['format']}, which is not supported in the model's format of tool "
                 f"calls: leave it out. Supported are date, date-time, time, {', '.join(_FORMATS)}"
             )
@@ -169,10 +169,10 @@ def scalar_texts(values: Values) -> list[str]:
     Raises InvalidRequestError for limits of numbers, which no expression can hold.
     """
     texts = [lark_string(json.dumps(one)) for one in values.constants]
-    for place, schema in values.others:
+    for path, schema in values.others:
         limits = sorted(schema.keys() & {*NUMBER_KEYWORDS, "oneOf", "allOf"})
         if limits:
-            raise place.at(limits[0]).unsupported(
+            raise path.at(limits[0]).unsupported(
                 "is not supported for an argument that may also be a string, in the model's "
                 "format of tool calls: leave it out"
             )

@@ -24,7 +24,7 @@ from specdec_core.grammar import GrammarKind, GrammarSpec
 
 _MAX_NUMBERED = 16
 """Maximum number of calls in one answer if the format numbers them."""
-_BARE_NAME = re.compile(r"[^\s<>{}\[\]:\"]{1,256}")
+_PLAIN_NAME = re.compile(r"[^\s<>{}\[\]:\"]{1,256}")
 """Names of functions that can be written without quotes."""
 _LAYOUT = r'("\n\n" | "\n")?'
 """Line ends that some models write around their reasoning, and readers leave out."""
@@ -129,23 +129,23 @@ class _AnswerRules:
             return part
         return f"({layout} {self._tokens.written(reasoning.opening)} {part})?"
 
-    def add_calls(self, written: CallFormat, asked: CallsAsked) -> None:
+    def add_calls(self, written: CallFormat, options: CallsAsked) -> None:
         """Let the answer be calls."""
-        tools = [tool["function"] for tool in asked.tools]
-        if asked.name is not None:
-            tools = [one for one in tools if one["name"] == asked.name]
+        tools = [tool["function"] for tool in options.tools]
+        if options.name is not None:
+            tools = [one for one in tools if one["name"] == options.name]
         if not tools:
-            known = ", ".join(str(tool["function"]["name"]) for tool in asked.tools)
+            names = ", ".join(str(tool["function"]["name"]) for tool in options.tools)
             raise InvalidRequestError(
-                f"tool_choice: there is no tool {asked.name!r:.80}, only {known:.200}",
+                f"tool_choice: there is no tool {options.name!r:.80}, only {names:.200}",
                 param="tool_choice",
             )
         self._marks.append((written.before + written.opening).partition("{")[0].strip())
         for number, function in enumerate(tools):
             self._add_arguments(written, function, number)
         is_one = (
-            not asked.allows_many
-            or asked.name is not None
+            not options.allows_many
+            or options.name is not None
             or self._tokens.ends_answer(written.closing)
         )
         calls = self._sequence(written, tools, is_one=is_one)
@@ -218,7 +218,7 @@ class _AnswerRules:
 def _opening(written: CallFormat, function: Mapping[str, Any], index: int) -> str:
     """Return the text before the arguments of a call."""
     name = function["name"]
-    if "{name}" in written.opening and not _BARE_NAME.fullmatch(name):
+    if "{name}" in written.opening and not _PLAIN_NAME.fullmatch(name):
         raise InvalidRequestError(
             f"tools: the name {name!r:.80} cannot be written in the model's format of tool calls: "
             "use letters, digits, _ and -",
@@ -229,7 +229,7 @@ def _opening(written: CallFormat, function: Mapping[str, Any], index: int) -> st
         "{json_name}": json.dumps(name, ensure_ascii=False),
         "{index}": str(index),
     }
-    return re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], written.opening)
+    return re.sub("|".join(map(re.escape, values)), lambda match: values[match[0]], written.opening)
 
 
 def _parameters(function: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,8 +91,8 @@ def _check_only_arguments(body: str, pattern: str) -> None:
 
     argument = regex.compile(rf"\s*(?:{pattern})", regex.DOTALL)
     at = 0
-    while (found := argument.match(body, at)) and found.end() > at:
-        at = found.end()
+    while (match := argument.match(body, at)) and match.end() > at:
+        at = match.end()
     if body[at:].strip():
         raise ValueError(f"no arguments: {body:.80}")
 
@@ -103,11 +103,11 @@ def _path_of_arguments(transform: Any) -> tuple[str, ...] | None:
         return ("arguments",)
     function = transform.get("function") if isinstance(transform, dict) else None
     is_whole = isinstance(function, str)
-    place = function if is_whole else (function or {}).get("arguments")
-    found = re.fullmatch(r"\{([\w.]+)\}", place) if isinstance(place, str) else None
-    if found is None:
+    template = function if is_whole else (function or {}).get("arguments")
+    match = re.fullmatch(r"\{([\w.]+)\}", template) if isinstance(template, str) else None
+    if match is None:
         return None
-    steps = found[1].split(".")
+    steps = match[1].split(".")
     names = steps[1:] if steps[0] == "content" else steps
     return (*names, "arguments") if is_whole else tuple(names)
 

@@ -135,12 +135,12 @@ def _choice(flag: str, is_own: bool, shown: Choice) -> Choice:
     return Choice(OWN, ChosenBy.RESPONSE_TEMPLATE) if is_own else shown
 
 
-def _shown(source: str, fingerprints: Sequence[Fingerprint], known: Mapping[str, Any]) -> Choice:
+def _shown(source: str, fingerprints: Sequence[Fingerprint], formats: Mapping[str, Any]) -> Choice:
     """Return the choice by the chat template alone."""
     name = format_shown(source, fingerprints)
     if name is None:
         return Choice()
-    return Choice(name, ChosenBy.CHAT_TEMPLATE) if name in known else Choice(unread=name)
+    return Choice(name, ChosenBy.CHAT_TEMPLATE) if name in formats else Choice(unread=name)
 
 
 def _name_of_text(choice: Choice, shown: Choice) -> str:

@@ -25,7 +25,7 @@ class MarkTokens:
     end_ids: Collection[int] = ()
     """IDs that end an answer."""
 
-    def pieces(self, text: str) -> list[str]:
+    def split(self, text: str) -> list[str]:
         """Return text and tokens in turns. A token wins over the tokens that it contains."""
         longest_first = sorted((one for one in self.ids if one in text), key=len, reverse=True)
         if not longest_first:
@@ -35,16 +35,16 @@ class MarkTokens:
     def written(self, text: str) -> str:
         """Return the grammar of a mark, up to the first token that ends the answer."""
         parts: list[str] = []
-        for number, piece in enumerate(self.pieces(text)):
-            if number % 2 and self.ids[piece] in self.end_ids:
+        for number, part in enumerate(self.split(text)):
+            if number % 2 and self.ids[part] in self.end_ids:
                 break
-            if piece:
-                parts.append(f"<[{self.ids[piece]}]>" if number % 2 else lark_string(piece))
+            if part:
+                parts.append(f"<[{self.ids[part]}]>" if number % 2 else lark_string(part))
         return " ".join(parts)
 
     def ends_answer(self, text: str) -> bool:
         """Return whether a mark contains a token that ends the answer."""
-        return any(self.ids[piece] in self.end_ids for piece in self.pieces(text)[1::2])
+        return any(self.ids[part] in self.end_ids for part in self.split(text)[1::2])
 
 
 def mark_tokens(text: TextModel) -> MarkTokens:
@@ -73,7 +73,7 @@ def text_until(
     layout = closing[: len(closing) - len(closing.lstrip())]
     written = closing[len(layout) :]
     mark = next((one for one in marks if written.startswith(one)), written.strip())
-    spelled, *rest = tokens.pieces(mark)
+    spelled, *rest = tokens.split(mark)
     is_last = "ANY" if rest else "SOME"
     refused = [f"ANY {lark_string(mark)} {is_last}"]
     refused += [f"ANY {lark_string(one)} ANY" for one in marks if one != mark]

@@ -32,25 +32,25 @@ class Pattern:
     is_final: bool
     """More text never changes a whole match."""
 
-    def may_change(self, found: Any, text: str) -> bool:
+    def may_change(self, match: Any, text: str) -> bool:
         """Return whether more text may change what was found."""
-        if found.partial:
+        if match.partial:
             return True
-        is_empty = found.start() == found.end()
-        return found.end() == len(text) and (is_empty or not self.is_final)
+        is_empty = match.start() == match.end()
+        return match.end() == len(text) and (is_empty or not self.is_final)
 
-    def certain_before(self, found: Any, text: str, start: int) -> int:
+    def certain_before(self, match: Any, text: str, start: int) -> int:
         """Return up to where the text before a match that may change is certain.
 
         A search prefers a match to the beginning of another one before it.
         """
-        if found.partial:
-            return int(found.start())
-        for place in range(max(start, found.start() - _LONGEST), found.start()):
-            earlier = self.compiled.match(text, place, partial=True)
+        if match.partial:
+            return int(match.start())
+        for at in range(max(start, match.start() - _LONGEST), match.start()):
+            earlier = self.compiled.match(text, at, partial=True)
             if earlier is not None and earlier.partial:
-                return place
-        return int(found.start())
+                return at
+        return int(match.start())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +103,7 @@ class Marks:
 
     def after_anchor(self, prompt_end: str) -> str:
         """Return what the prompt has of the answer."""
-        ends = [found.end() for found in self._anchor.finditer(prompt_end)]
+        ends = [match.end() for match in self._anchor.finditer(prompt_end)]
         return prompt_end[ends[-1] :] if ends else ""
 
     def end_of_tail(self, text: str, start: int) -> int | None:
@@ -132,13 +132,13 @@ class Marks:
         best: Mark | None = None
         certain = len(text) + at_end
         for pattern, opened in _watched(region, openable):
-            found = pattern.compiled.search(text, start, partial=not at_end)
-            if found is None:
+            match = pattern.compiled.search(text, start, partial=not at_end)
+            if match is None:
                 continue
-            if not at_end and pattern.may_change(found, text):
-                certain = min(certain, pattern.certain_before(found, text, start))
-            elif best is None or (found.start(), -found.end()) < (best.start, -best.end):
-                best = _mark(found, opened)
+            if not at_end and pattern.may_change(match, text):
+                certain = min(certain, pattern.certain_before(match, text, start))
+            elif best is None or (match.start(), -match.end()) < (best.start, -best.end):
+                best = _mark(match, opened)
         if best is None or best.start >= certain:
             return None, min(certain, len(text))
         return best, best.start
@@ -150,10 +150,10 @@ def _watched(region: Region, openable: Sequence[Region]) -> list[tuple[Pattern, 
     return [*opened, (region.closing, None)] if region.closing is not None else [*opened]
 
 
-def _mark(found: Any, opened: Region | None) -> Mark:
-    groups = found.groupdict() if opened is not None else {}
+def _mark(match: Any, opened: Region | None) -> Mark:
+    groups = match.groupdict() if opened is not None else {}
     captures = {name: value for name, value in groups.items() if value is not None}
-    return Mark(found.start(), found.end(), opened, captures)
+    return Mark(match.start(), match.end(), opened, captures)
 
 
 def marks_of(answer_format: AnswerFormat, *, reads_calls: bool) -> Marks:

@@ -12,12 +12,12 @@ from deployments.text.answers.argument_values import Values, scalar_texts, unlik
 from deployments.text.answers.formats import ParameterFormat
 from deployments.text.answers.mark_text import MarkTokens, text_until
 from deployments.text.answers.unmarked_json import UnmarkedJson
-from deployments.text.schema_place import Place, Schema
+from deployments.text.schema_path import Schema, SchemaPath
 from deployments.text.schema_source import KEYWORDS, SchemaDocument, library_schema
 from specdec_core.errors import InvalidRequestError
 
 _WRITABLE = re.compile(r"[^\s<>\"'{}]+(?: +[^\s<>\"'{}]+)*")
-_BARE = re.compile(r"\w+")
+_PLAIN_NAME = re.compile(r"\w+")
 """Names of arguments that can be written within a mark, and before a colon."""
 _NOTHING = '""'
 _READ = {"type", "properties", "required", "additionalProperties"}
@@ -45,11 +45,11 @@ class ParameterRules:
         self._tokens = tokens
         self._suffix = suffix
         self._document = schema
-        top = Place.of_definition(SchemaDocument(schema), "#")
+        top = SchemaPath.of_definition(SchemaDocument(schema), "#")
         self._json = UnmarkedJson(schema, written.quote or written.closing.strip(), top)
         self._write(_checked_object(schema, top), top)
 
-    def _write(self, schema: Schema, top: Place) -> None:
+    def _write(self, schema: Schema, top: SchemaPath) -> None:
         properties = top.at("properties").mapping(schema.get("properties", {}))
         required = top.at("required").items(schema.get("required", []))
         for i, name in enumerate(required):
@@ -61,9 +61,9 @@ class ParameterRules:
         for number, (name, one) in enumerate(properties.items()):
             if one is False and name not in required:
                 continue
-            place = top.at("properties", name)
-            self._check_name(name, place)
-            options = self._options(name, one, place, f"TEXT_{self._suffix}_{number}")
+            path = top.at("properties", name)
+            self._check_name(name, path)
+            options = self._options(name, one, path, f"TEXT_{self._suffix}_{number}")
             parts.append((self._argument(options, number), name in required))
         self._join(parts)
 
@@ -89,34 +89,34 @@ class ParameterRules:
         self.lines.append(f"{whole}: first_{self._suffix}_0")
         for number, (rule, needed) in enumerate(parts):
             after = f"{self._suffix}_{number + 1}"
-            for place, head in (("first", rule), ("later", f"{between} {rule}")):
-                skipped = "" if needed else f" | {place}_{after}"
-                line = f"{place}_{self._suffix}_{number}: {head} later_{after}{skipped}"
+            for prefix, head in (("first", rule), ("later", f"{between} {rule}")):
+                skipped = "" if needed else f" | {prefix}_{after}"
+                line = f"{prefix}_{self._suffix}_{number}: {head} later_{after}{skipped}"
                 self.lines.append(line)
         last = f"{self._suffix}_{len(parts)}"
         self.lines += [f"first_{last}: {_NOTHING}", f"later_{last}: {_NOTHING}"]
 
-    def _options(self, name: str, schema: Any, place: Place, terminal: str) -> list[str]:
+    def _options(self, name: str, schema: Any, path: SchemaPath, terminal: str) -> list[str]:
         """Return the ways to write one argument."""
-        values = values_of(schema, place)
+        values = values_of(schema, path)
         if not values.texts:
-            return [self._as_json(name, self._json.whole(schema, place))]
+            return [self._as_json(name, self._json.whole(schema, path))]
         types = types_of(schema, self._document)
         if self._written.quote:
             text = " | ".join(f"({one})" for one in values.texts)
             options = [self._as_text(name, text, terminal)]
-            others = self._others(values, place, has_scalars=True)
+            others = self._others(values, path, has_scalars=True)
         elif self._written.other_opening is not None:
             options = [self._as_text(name, unlike(values.texts, types), terminal)]
-            others = self._others(values, place, has_scalars=True)
+            others = self._others(values, path, has_scalars=True)
         else:
             scalars = [f"({one})" for one in scalar_texts(values)]
             text = " | ".join([f"({unlike(values.texts, types)})", *scalars])
             options = [self._as_text(name, text, terminal)]
-            others = self._others(values, place, has_scalars=False)
+            others = self._others(values, path, has_scalars=False)
         return options if others is None else [*options, self._as_json(name, others)]
 
-    def _others(self, values: Values, place: Place, *, has_scalars: bool) -> Any:
+    def _others(self, values: Values, path: SchemaPath, *, has_scalars: bool) -> Any:
         """Return the schema of values that are no strings; None if there are none."""
         schemas = [
             self._json.whole(schema, at)
@@ -151,16 +151,16 @@ class ParameterRules:
     def _opening(self, name: str, opening: str) -> str:
         return self._tokens.written(opening.replace("{key}", name))
 
-    def _check_name(self, name: str, place: Place) -> None:
-        pattern = _BARE if self._written.quote else _WRITABLE
+    def _check_name(self, name: str, path: SchemaPath) -> None:
+        pattern = _PLAIN_NAME if self._written.quote else _WRITABLE
         if not pattern.fullmatch(name):
-            raise place.unsupported(
+            raise path.unsupported(
                 "has a name that cannot be written in the model's format of tool calls: use "
                 "letters, digits and _"
             )
 
 
-def _checked_object(schema: Schema, top: Place) -> Schema:
+def _checked_object(schema: Schema, top: SchemaPath) -> Schema:
     """Return the schema of all arguments, with its reference followed."""
     if "$ref" in schema:
         schema = top.mapping(top.document.resolved(schema, top))

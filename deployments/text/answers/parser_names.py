@@ -48,12 +48,12 @@ def check_parser(option: str, name: str) -> str:
 
     Raises ModelNotSupportedError if the option has no format of this name.
     """
-    known, aliases = _KNOWN[option], ALIASES[option]
-    if name in known or name in (AUTO, NONE):
+    formats, aliases = _KNOWN[option], ALIASES[option]
+    if name in formats or name in (AUTO, NONE):
         return name
     if name in aliases:
         return aliases[name]
-    names = [AUTO, NONE, *sorted([*known, *aliases])]
+    names = [AUTO, NONE, *sorted([*formats, *aliases])]
     close = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise ModelNotSupportedError(

@@ -61,13 +61,13 @@ class QuoteScan:
             return False
         at = start + self._at
         while at < end:
-            found = (self._closing or self._quotes.opening).search(text, at, end)
-            at = found.end() if found else end
-            if found and self._closing is None:
-                at = max(at, found.start() + 1)  # an empty mark would be found again
-                kind = int(found.lastgroup.removeprefix(_KIND))
+            match = (self._closing or self._quotes.opening).search(text, at, end)
+            at = match.end() if match else end
+            if match and self._closing is None:
+                at = max(at, match.start() + 1)  # an empty mark would be found again
+                kind = int(match.lastgroup.removeprefix(_KIND))
                 self._closing = self._quotes.closings[kind]
-            elif found:
+            elif match:
                 self._closing = None
         self._at = at - start
         return self._closing is not None

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from deployments.text.schema_numbers import MAX_BOUND
-from deployments.text.schema_place import Place, Schema
+from deployments.text.schema_path import Schema, SchemaPath
 from deployments.text.schema_source import KEYWORDS
 
 DEFINITIONS = ("$defs", "definitions")
@@ -30,9 +30,9 @@ _ANY = "any value without a mark"
 
 
 class UnmarkedJson:
-    """Rewrites schemas of one document, whose top is at the place `top`."""
+    """Rewrites schemas of one document, whose top is at the path `top`."""
 
-    def __init__(self, root: Schema, mark: str, top: Place) -> None:
+    def __init__(self, root: Schema, mark: str, top: SchemaPath) -> None:
         self._mark = mark[:2]
         first, second = (re.escape(char) for char in self._mark)
         self._pattern = f"^(?:[^{first}]|{first}+[^{first}{second}])*{first}*$"
@@ -46,9 +46,9 @@ class UnmarkedJson:
         }
         self.definitions["$defs"][_ANY] = self._any()
 
-    def whole(self, schema: Any, place: Place) -> Any:
+    def whole(self, schema: Any, path: SchemaPath) -> Any:
         """Return a schema with its definitions. Raises InvalidRequestError."""
-        read = self._read(schema, place)
+        read = self._read(schema, path)
         return read if read is False else self.with_definitions(read)
 
     def with_definitions(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -81,17 +81,17 @@ class UnmarkedJson:
             ]
         }
 
-    def _read(self, schema: Any, place: Place) -> Any:
+    def _read(self, schema: Any, path: SchemaPath) -> Any:
         if schema is True or (isinstance(schema, dict) and schema.keys().isdisjoint(KEYWORDS)):
             return {"$ref": f"#/$defs/{_ANY}"}
         if schema is False:
             return False
-        read = self._with_parts(place.mapping(schema), place)
+        read = self._with_parts(path.mapping(schema), path)
         types = read.get("type", ())
         types = (types,) if isinstance(types, str) else types
         is_listed = not read.keys().isdisjoint(("enum", "const"))
         if not types and read.keys().isdisjoint(_KINDS):
-            raise place.unsupported("needs a type in the model's format of tool calls")
+            raise path.unsupported("needs a type in the model's format of tool calls")
         if "string" in types and not is_listed:
             extra: dict[str, Any] = {"pattern": self._pattern}
             if read.keys() & {"pattern", "format"}:
@@ -102,55 +102,55 @@ class UnmarkedJson:
                 if read.keys().isdisjoint((name, exclusive)):
                     read[name] = limit
         if "object" in types and not is_listed:
-            self._limit_names(read, place)
+            self._limit_names(read, path)
         if "array" in types and not is_listed:
             read.setdefault("items", {"$ref": f"#/$defs/{_ANY}"})
         return read
 
-    def _with_parts(self, schema: Schema, place: Place) -> dict[str, Any]:
+    def _with_parts(self, schema: Schema, path: SchemaPath) -> dict[str, Any]:
         read = {name: one for name, one in schema.items() if name in KEYWORDS}
         for name, given in read.items():
             if name == "$ref":
-                self._check_reference(given, place.at(name))
+                self._check_reference(given, path.at(name))
             elif name in ("enum", "const"):
-                self._check_constant(given, place.at(name))
+                self._check_constant(given, path.at(name))
             elif name in _MAPPINGS:
                 read[name] = {
-                    key: self._read(one, place.at(name, key))
-                    for key, one in place.at(name).mapping(given).items()
+                    key: self._read(one, path.at(name, key))
+                    for key, one in path.at(name).mapping(given).items()
                 }
             elif name in _LISTS and isinstance(given, list):
-                read[name] = [self._read(one, place.at(name, i)) for i, one in enumerate(given)]
+                read[name] = [self._read(one, path.at(name, i)) for i, one in enumerate(given)]
             elif name in _ONE:
-                read[name] = self._read(given, place.at(name))
+                read[name] = self._read(given, path.at(name))
         return read
 
-    def _limit_names(self, read: dict[str, Any], place: Place) -> None:
+    def _limit_names(self, read: dict[str, Any], path: SchemaPath) -> None:
         """Keep the mark out of the names of an object's properties."""
-        self._check_constant(list(read.get("properties", ())), place.at("properties"))
+        self._check_constant(list(read.get("properties", ())), path.at("properties"))
         if read.get("additionalProperties") is False and "patternProperties" not in read:
             return
         if "propertyNames" in read:
-            raise place.at("propertyNames").unsupported(
+            raise path.at("propertyNames").unsupported(
                 "is not supported in the model's format of tool calls"
             )
         read.setdefault("additionalProperties", {"$ref": f"#/$defs/{_ANY}"})
         read["patternProperties"] = read.get("patternProperties", {}) | self._names
 
-    def _check_reference(self, reference: Any, place: Place) -> None:
-        if not place.text(reference).startswith(tuple(f"#/{name}/" for name in DEFINITIONS)):
-            raise place.unsupported(
+    def _check_reference(self, reference: Any, path: SchemaPath) -> None:
+        if not path.text(reference).startswith(tuple(f"#/{name}/" for name in DEFINITIONS)):
+            raise path.unsupported(
                 f"is {reference!r:.60}: the model's format of tool calls needs #/$defs/..."
             )
 
-    def _check_constant(self, value: Any, place: Place) -> None:
+    def _check_constant(self, value: Any, path: SchemaPath) -> None:
         """Raise InvalidRequestError if a value contains the mark."""
         if isinstance(value, dict):
             value = [*value, *value.values()]
         if isinstance(value, list):
             for one in value:
-                self._check_constant(one, place)
+                self._check_constant(one, path)
         elif isinstance(value, str) and self._mark in value:
-            raise place.unsupported(
+            raise path.unsupported(
                 f"contains {self._mark!r}, which begins a mark of the model's format of tool calls"
             )

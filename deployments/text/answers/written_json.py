@@ -75,17 +75,17 @@ def plain_json(text: str, args: Mapping[str, Any]) -> str:
     """Return JSON for a text in a dialect: names without quotes, other quotes, Python's `None`."""
     quotes = [f"{re.escape(a)}(.*?){re.escape(b)}" for a, b in args.get("string_delims", ())]
     # A string takes all text if it does not end, and a name needs no colon: so none is read twice.
-    string, bare = r'"(?:\\.|[^"\\])*+"?', r"(?P<bare>[^\s{}\[\],:\"<>][^{}\[\],:\"<>]*):?"
-    return re.sub("|".join([*quotes, string, bare]), _plain, text, flags=re.DOTALL)
+    string, unquoted = r'"(?:\\.|[^"\\])*+"?', r"(?P<bare>[^\s{}\[\],:\"<>][^{}\[\],:\"<>]*):?"
+    return re.sub("|".join([*quotes, string, unquoted]), _plain, text, flags=re.DOTALL)
 
 
-def _plain(found: re.Match[str]) -> str:
-    text = found[0]
-    if found.lastindex is None:
+def _plain(match: re.Match[str]) -> str:
+    text = match[0]
+    if match.lastindex is None:
         return text
-    if not found.lastgroup:
-        return json.dumps(found[found.lastindex], ensure_ascii=False)
-    name = found["bare"].rstrip()
+    if not match.lastgroup:
+        return json.dumps(match[match.lastindex], ensure_ascii=False)
+    name = match["bare"].rstrip()
     if text.endswith(":"):
         return f"{json.dumps(name, ensure_ascii=False)}:"
     return "null" if name == "None" else text

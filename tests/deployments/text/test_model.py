@@ -177,7 +177,7 @@ def test_nothing_from_the_first_stop_string_on_is_ever_shown(
         read += piece
         hits = [read.find(stop) for stop in stops if stop in read]
         if hits:
-            assert cutter.found is not None
+            assert cutter.stop_string is not None
             assert shown == read[: min(hits)]
             break
         assert read.startswith(shown)

@@ -1,4 +1,4 @@
-"""A place in a JSON schema that is being read, with its pointer for messages."""
+"""The path to a part of a JSON schema that is being read, with its pointer for messages."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ Schema = Mapping[str, Any]
 class Document(Protocol):
     """The whole schema."""
 
-    def read(self, schema: Any, place: Place) -> Any:
-        """Return the schema at `place` as the library reads it."""
+    def read(self, schema: Any, path: SchemaPath) -> Any:
+        """Return the schema at `path` as the library reads it."""
         ...
 
-    def resolved(self, schema: Any, place: Place) -> Any:
+    def resolved(self, schema: Any, path: SchemaPath) -> Any:
         """Return the schema, or the one that its references lead to."""
         ...
 
-    def constant(self, value: Any, place: Place) -> Any:
+    def constant(self, value: Any, path: SchemaPath) -> Any:
         """Return a value of `enum` or `const`."""
         ...
 
-    def reference(self, reference: Any, place: Place) -> str:
+    def reference(self, reference: Any, path: SchemaPath) -> str:
         """Return a reference to the same definition in the result."""
         ...
 
-    def count(self, place: Place) -> None:
+    def count(self, path: SchemaPath) -> None:
         """Take note of one schema or value. Raises InvalidRequestError for one too many."""
         ...
 
-    def add_pattern(self, source: str, place: Place) -> None:
+    def add_pattern(self, source: str, path: SchemaPath) -> None:
         """Take note of one regex."""
         ...
 
-    def add_multiple(self, value: float, place: Place) -> None:
+    def add_multiple(self, value: float, path: SchemaPath) -> None:
         """Take note of one `multipleOf`."""
         ...
 
 
-class Place:
-    """A place in a document. Its JSON pointer is made for messages only, because that costs."""
+class SchemaPath:
+    """A path in a document. Its JSON pointer is made for messages only, because that costs."""
 
     __slots__ = ("definition", "depth", "document", "keys")
 
@@ -54,10 +54,10 @@ class Place:
         self.keys = keys
         self.depth = depth
         self.definition = definition
-        """The pointer of the definition that is about the same value as this place; else empty."""
+        """The pointer of the definition that is about the same value as this path; else empty."""
 
     @classmethod
-    def of_definition(cls, document: Document, pointer: str) -> Place:
+    def of_definition(cls, document: Document, pointer: str) -> SchemaPath:
         return cls(document, (pointer,), 1, pointer)
 
     @property
@@ -65,13 +65,13 @@ class Place:
         first, *rest = (str(key) for key in self.keys)
         return "/".join((first, *(key.replace("~", "~0").replace("/", "~1") for key in rest)))
 
-    def at(self, *keys: str | int) -> Place:
-        """Return a place below, for a part of the value."""
-        return Place(self.document, self.keys + keys, self.depth + 1, "")
+    def at(self, *keys: str | int) -> SchemaPath:
+        """Return a path below, for a part of the value."""
+        return SchemaPath(self.document, self.keys + keys, self.depth + 1, "")
 
-    def beside(self, *keys: str | int) -> Place:
-        """Return a place below, for the same value."""
-        return Place(self.document, self.keys + keys, self.depth + 1, self.definition)
+    def beside(self, *keys: str | int) -> SchemaPath:
+        """Return a path below, for the same value."""
+        return SchemaPath(self.document, self.keys + keys, self.depth + 1, self.definition)
 
     def read(self, schema: Any) -> Any:
         return self.document.read(schema, self)
