@@ -60,7 +60,7 @@ class Ingress:
         replica_id = serve.get_replica_context().replica_id.unique_id
         process = ProcessName(role=Part.INGRESS, id=replica_id)
         begin_replica_logs(
-            process, config.telemetry.log_format, tells_requests=config.telemetry.request_log
+            process, config.telemetry.log_format, logs_requests=config.telemetry.request_log
         )
         self._tracing = begin_tracing(process)
         self._config = config

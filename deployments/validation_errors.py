@@ -25,5 +25,5 @@ def describe(mistake: ErrorDetails) -> str:
     if not path:
         return message
     value = mistake["input"]
-    is_told = isinstance(value, str | int | float) and "api_key" not in path
-    return f"{path}: {message}, got {value!r:.80}" if is_told else f"{path}: {message}"
+    is_shown = isinstance(value, str | int | float) and "api_key" not in path
+    return f"{path}: {message}, got {value!r:.80}" if is_shown else f"{path}: {message}"

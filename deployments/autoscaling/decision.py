@@ -14,10 +14,10 @@ from deployments.autoscaling.desired import (
     NOT_PAYING,
     Cooldown,
     DesiredReplicas,
-    draft_wish,
-    ingress_wish,
+    desired_drafts,
+    desired_ingresses,
+    desired_targets,
     rows_per_target,
-    target_wish,
 )
 from deployments.autoscaling.hysteresis import PendingChange, steady
 from deployments.autoscaling.signals import CellSignals
@@ -27,7 +27,7 @@ from specdec_core.messages import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ApplicationState:
     """The present state of the application, by deployment name and by cell."""
 
     current: Mapping[str, int]
@@ -43,8 +43,8 @@ class View:
 class Memory:
     """State that the next decision needs from earlier ones."""
 
-    leanings: Mapping[str, PendingChange] = field(default_factory=dict)
-    rests: Mapping[int, Cooldown] = field(default_factory=dict)
+    pending_changes: Mapping[str, PendingChange] = field(default_factory=dict)
+    cooldowns: Mapping[int, Cooldown] = field(default_factory=dict)
 
 
 class Change(NamedTuple):
@@ -53,13 +53,13 @@ class Change(NamedTuple):
     deployment: str
     before: int
     after: int
-    wish: DesiredReplicas
+    desired: DesiredReplicas
     lasted_s: float
 
     def __str__(self) -> str:
         return (
-            f"autoscaling {self.deployment}: {self.before} -> {self.after} because of {self.wish}, "
-            f"which asks for {self.wish.replicas:.2f}, for {self.lasted_s:.1f} s"
+            f"autoscaling {self.deployment}: {self.before} -> {self.after} because of "
+            f"{self.desired}, which asks for {self.desired.replicas:.2f}, for {self.lasted_s:.1f} s"
         )
 
 
@@ -69,50 +69,53 @@ class Decision(NamedTuple):
     changes: tuple[Change, ...]
 
 
-def decide(view: View, aims: Thresholds, memory: Memory, now: float) -> Decision:
+def decide(state: ApplicationState, thresholds: Thresholds, memory: Memory, now: float) -> Decision:
     """Return the replicas that each deployment should have from now on. `now` is any steady
     clock."""
-    rests = {
-        cell: rest for cell, rest in memory.rests.items() if not _is_over(rest, cell, view, now)
+    cooldowns = {
+        cell: cooldown
+        for cell, cooldown in memory.cooldowns.items()
+        if not _is_over(cooldown, cell, state, now)
     }
     numbers: dict[str, int] = {}
-    leanings: dict[str, PendingChange] = {}
+    pending_changes: dict[str, PendingChange] = {}
     changes: list[Change] = []
-    for name, wish in _wishes(view, aims, rests).items():
-        current = view.current[name]
-        leaning = memory.leanings.get(name)
-        step = steady(current, wish, view.bounds[name], aims, leaning, now)
+    for name, desired in _desired(state, thresholds, cooldowns).items():
+        current = state.current[name]
+        pending = memory.pending_changes.get(name)
+        step = steady(current, desired, state.bounds[name], thresholds, pending, now)
         numbers[name] = step.number
-        if step.leaning is not None:
-            leanings[name] = step.leaning
+        if step.pending is not None:
+            pending_changes[name] = step.pending
         if step.number != current:
-            changes.append(Change(name, current, step.number, wish, step.lasted_s))
-    rests |= _new_rests(changes, view, aims, now)
-    return Decision(numbers, Memory(leanings, rests), tuple(changes))
+            changes.append(Change(name, current, step.number, desired, step.lasted_s))
+    cooldowns |= _new_cooldowns(changes, state, thresholds, now)
+    return Decision(numbers, Memory(pending_changes, cooldowns), tuple(changes))
 
 
-def _wishes(
-    view: View, aims: Thresholds, rests: Mapping[int, Cooldown]
+def _desired(
+    state: ApplicationState, thresholds: Thresholds, cooldowns: Mapping[int, Cooldown]
 ) -> dict[str, DesiredReplicas]:
     """Return the desired replicas of the deployments that exist, are scaled, and have signals."""
-    wishes = {INGRESS: ingress_wish(view.num_requests, aims)}
-    for cell, signals in view.cells.items():
-        wishes[deployment_name(Role.TARGET, cell)] = target_wish(signals, aims)
-        wishes[deployment_name(Role.DRAFT, cell)] = draft_wish(signals, aims, rests.get(cell))
-    return {name: wish for name, wish in wishes.items() if name in view.bounds}
+    desired_by_name = {INGRESS: desired_ingresses(state.num_requests, thresholds)}
+    for cell, signals in state.cells.items():
+        target, draft = (deployment_name(role, cell) for role in (Role.TARGET, Role.DRAFT))
+        desired_by_name[target] = desired_targets(signals, thresholds)
+        desired_by_name[draft] = desired_drafts(signals, thresholds, cooldowns.get(cell))
+    return {name: desired for name, desired in desired_by_name.items() if name in state.bounds}
 
 
-def _is_over(rest: Cooldown, cell: int, view: View, now: float) -> bool:
-    return cell in view.cells and rest.is_over(view.cells[cell], now)
+def _is_over(cooldown: Cooldown, cell: int, state: ApplicationState, now: float) -> bool:
+    return cell in state.cells and cooldown.is_over(state.cells[cell], now)
 
 
-def _new_rests(
-    changes: list[Change], view: View, aims: Thresholds, now: float
+def _new_cooldowns(
+    changes: list[Change], state: ApplicationState, thresholds: Thresholds, now: float
 ) -> dict[int, Cooldown]:
     """Return the cooldowns of cells whose last draft replica goes because drafting does not pay."""
-    ended = {c.deployment for c in changes if c.after == 0 and c.wish.signal == NOT_PAYING}
+    ended = {c.deployment for c in changes if c.after == 0 and c.desired.signal == NOT_PAYING}
     return {
-        cell: Cooldown(now + aims.retry_s, rows_per_target(signals))
-        for cell, signals in view.cells.items()
+        cell: Cooldown(now + thresholds.retry_s, rows_per_target(signals))
+        for cell, signals in state.cells.items()
         if deployment_name(Role.DRAFT, cell) in ended
     }

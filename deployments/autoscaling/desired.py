@@ -42,46 +42,50 @@ NOT_PAYING = "drafted_share"
 """Signal of the desired number that a cooldown follows."""
 
 
-def target_wish(signals: CellSignals, aims: Thresholds) -> DesiredReplicas:
+def desired_targets(signals: CellSignals, thresholds: Thresholds) -> DesiredReplicas:
     """Return the maximum of three desired numbers: by target load, KV tokens and live sequences."""
     kv_tokens = signals.kv_tokens + signals.waiting_tokens
-    wishes = [
-        _per_replica("target_load", signals.target_load, aims.target_load),
-        _per_replica("live_sequences", signals.num_live, aims.window),
+    candidates = [
+        _per_replica("target_load", signals.target_load, thresholds.target_load),
+        _per_replica("live_sequences", signals.num_live, thresholds.window),
     ]
     if signals.kv_tokens_per_target:
-        wishes.append(_per_replica("kv_tokens", kv_tokens, aims.kv * signals.kv_tokens_per_target))
-    return max(wishes, key=lambda wish: wish.replicas)
+        candidates.append(
+            _per_replica("kv_tokens", kv_tokens, thresholds.kv * signals.kv_tokens_per_target)
+        )
+    return max(candidates, key=lambda candidate: candidate.replicas)
 
 
-def draft_wish(signals: CellSignals, aims: Thresholds, rest: Cooldown | None) -> DesiredReplicas:
+def desired_drafts(
+    signals: CellSignals, thresholds: Thresholds, cooldown: Cooldown | None
+) -> DesiredReplicas:
     """Return the desired draft replicas.
 
     They are 0 during a cooldown, if drafting does not pay, or if no sequence wants a draft.
     Otherwise there is at least one. Their load and the sequences that wait for them set the number,
     up to one replica for each half of a group.
     """
-    if rest is not None:
+    if cooldown is not None:
         return DesiredReplicas("resting", 1.0, 1.0, 0.0)
     if not signals.num_wanting:
         return DesiredReplicas("num_wanting", 0.0, 1.0, 0.0)
     if not signals.num_drafts:
         return DesiredReplicas("num_starved", signals.num_starved, 1.0, 1.0)
-    if signals.num_rounds and signals.drafted_share < aims.least_drafted:
-        return DesiredReplicas(NOT_PAYING, signals.drafted_share, aims.least_drafted, 0.0)
+    if signals.num_rounds and signals.drafted_share < thresholds.least_drafted:
+        return DesiredReplicas(NOT_PAYING, signals.drafted_share, thresholds.least_drafted, 0.0)
     work = signals.draft_busy + signals.num_starved / signals.num_wanting
     needed = max(
-        _per_replica("draft_busy+starved", work, aims.draft_busy),
-        _per_replica("draft_kv", signals.draft_kv, aims.kv),
-        key=lambda wish: wish.replicas,
+        _per_replica("draft_busy+starved", work, thresholds.draft_busy),
+        _per_replica("draft_kv", signals.draft_kv, thresholds.kv),
+        key=lambda candidate: candidate.replicas,
     )
-    useful = _per_replica("num_wanting", signals.num_wanting, aims.max_group_size / 2)
-    chosen = min(needed, useful, key=lambda wish: wish.replicas)
+    useful = _per_replica("num_wanting", signals.num_wanting, thresholds.max_group_size / 2)
+    chosen = min(needed, useful, key=lambda candidate: candidate.replicas)
     return chosen._replace(limits=Bounds(1, ceil(useful.replicas)))
 
 
-def ingress_wish(num_requests: float, aims: Thresholds) -> DesiredReplicas:
-    return _per_replica("requests", num_requests, aims.requests_per_ingress)
+def desired_ingresses(num_requests: float, thresholds: Thresholds) -> DesiredReplicas:
+    return _per_replica("requests", num_requests, thresholds.requests_per_ingress)
 
 
 def rows_per_target(signals: CellSignals) -> float:

@@ -30,40 +30,40 @@ class Step(NamedTuple):
     """The number from now on, the pending change, and the seconds that the change has lasted."""
 
     number: int
-    leaning: PendingChange | None
+    pending: PendingChange | None
     lasted_s: float
 
 
 def steady(
     current: int,
-    wish: DesiredReplicas,
+    desired: DesiredReplicas,
     bounds: Bounds,
-    aims: Thresholds,
-    leaning: PendingChange | None,
+    thresholds: Thresholds,
+    pending: PendingChange | None,
     now: float,
 ) -> Step:
     """Return the next step. Changed bounds take effect immediately, anything else waits."""
     if current != bounds.clamp(current):
         return Step(bounds.clamp(current), None, 0.0)
-    up = _number(wish.replicas, wish, bounds)
-    down = _number(wish.replicas / aims.slack, wish, bounds)
+    up = _number(desired.replicas, desired, bounds)
+    down = _number(desired.replicas / thresholds.slack, desired, bounds)
     if up <= current <= down:
         return Step(current, None, 0.0)
     is_up = up > current
-    if leaning is None or leaning.is_up is not is_up:
-        leaning = PendingChange(is_up, now, up)
-    leaning = PendingChange(is_up, leaning.since, min(leaning.least, up))
-    lasted_s = now - leaning.since
-    if lasted_s + _ROUNDING < _delay_s(current, is_up, aims):
-        return Step(current, leaning, lasted_s)
-    return Step(leaning.least if is_up else current - 1, None, lasted_s)
+    if pending is None or pending.is_up is not is_up:
+        pending = PendingChange(is_up, now, up)
+    pending = PendingChange(is_up, pending.since, min(pending.least, up))
+    lasted_s = now - pending.since
+    if lasted_s + _ROUNDING < _delay_s(current, is_up, thresholds):
+        return Step(current, pending, lasted_s)
+    return Step(pending.least if is_up else current - 1, None, lasted_s)
 
 
-def _number(replicas: float, wish: DesiredReplicas, bounds: Bounds) -> int:
-    return bounds.clamp(wish.limits.clamp(ceil(replicas - _ROUNDING)))
+def _number(replicas: float, desired: DesiredReplicas, bounds: Bounds) -> int:
+    return bounds.clamp(desired.limits.clamp(ceil(replicas - _ROUNDING)))
 
 
-def _delay_s(current: int, is_up: bool, aims: Thresholds) -> float:
+def _delay_s(current: int, is_up: bool, thresholds: Thresholds) -> float:
     if is_up:
-        return aims.up_delay_s
-    return aims.zero_delay_s if current == 1 else aims.down_delay_s
+        return thresholds.up_delay_s
+    return thresholds.zero_delay_s if current == 1 else thresholds.down_delay_s

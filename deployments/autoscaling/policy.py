@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from deployments.autoscaling.decision import Memory, View, decide
+from deployments.autoscaling.decision import ApplicationState, Memory, decide
 from deployments.autoscaling.reports import newest_signals
 from deployments.autoscaling.signals import CellSignals
 from deployments.config.scaling import Bounds, Thresholds
@@ -59,17 +59,17 @@ class PoolPolicy:
 
     def _numbers(self, contexts: Mapping[Any, Context]) -> dict[Any, int]:
         by_name = {deployment_id.name: context for deployment_id, context in contexts.items()}
-        view = self._view(by_name)
-        decision = decide(view, self._aims, self._memory, time.monotonic())
+        state = self._state(by_name)
+        decision = decide(state, self._aims, self._memory, time.monotonic())
         self._memory = decision.memory
         for change in decision.changes:
             logger.info(str(change))
         ids = {deployment_id.name: deployment_id for deployment_id in contexts}
         return {ids[name]: number for name, number in decision.numbers.items()}
 
-    def _view(self, contexts: Mapping[str, Context]) -> View:
+    def _state(self, contexts: Mapping[str, Context]) -> ApplicationState:
         ingress = contexts.get(INGRESS)
-        return View(
+        return ApplicationState(
             current={name: context.target_num_replicas for name, context in contexts.items()},
             bounds={name: _bounds(context) for name, context in contexts.items()},
             cells=self._signals(contexts),
@@ -81,15 +81,15 @@ class PoolPolicy:
 
         A cell always has a target, but not always a draft replica.
         """
-        found: dict[int, CellSignals] = {}
+        signals_by_cell: dict[int, CellSignals] = {}
         for cell in range(self._cells):
             context = contexts.get(deployment_name(Role.TARGET, cell))
             if context is None:
                 continue
             signals = newest_signals(context.raw_metrics or {}, context.current_time)
             if signals is not None:
-                found[cell] = signals
-        return found
+                signals_by_cell[cell] = signals
+        return signals_by_cell
 
 
 def _bounds(context: Context) -> Bounds:

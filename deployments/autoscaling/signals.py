@@ -17,7 +17,7 @@ from specdec_core.scheduler import ReplicaCounters, SchedulerCounters
 WINDOW_S = 5.0
 _SHORTEST_S = 0.5
 """Minimum seconds of a share. Shorter shares are noise, because a pass may take as long."""
-_POOL = 0
+_ALL_REPLICAS = 0
 """Source of counts for all replicas together. The sources of replicas are their IDs, words."""
 _NOTHING = Growth({}, None)
 
@@ -99,7 +99,7 @@ def _reading(counters: SchedulerCounters, now: float) -> Reading:
         )
         for one in counters.replicas
     }
-    return Reading(now, {_POOL: Totals(rounds), **sources})
+    return Reading(now, {_ALL_REPLICAS: Totals(rounds), **sources})
 
 
 def _signals(counters: SchedulerCounters, lately: Mapping[Source, Growth]) -> CellSignals:
@@ -107,7 +107,7 @@ def _signals(counters: SchedulerCounters, lately: Mapping[Source, Growth]) -> Ce
     targets = [replica for replica in staying if replica.role is Role.TARGET]
     drafts = [replica for replica in staying if replica.role is Role.DRAFT]
     did = {one.replica_id: lately.get(one.replica_id, _NOTHING) for one in staying}
-    num_rounds, num_drafted = lately[_POOL]["rounds"], lately[_POOL]["drafted"]
+    num_rounds, num_drafted = lately[_ALL_REPLICAS]["rounds"], lately[_ALL_REPLICAS]["drafted"]
     return CellSignals(
         num_targets=len(targets),
         num_drafts=len(drafts),
@@ -142,5 +142,5 @@ def _used_blocks(replica: ReplicaCounters) -> int:
 
 
 def _mean(values: Iterable[float]) -> float:
-    known = list(values)
-    return sum(known) / len(known) if known else 0.0
+    present = list(values)
+    return sum(present) / len(present) if present else 0.0

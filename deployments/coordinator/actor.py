@@ -33,7 +33,7 @@ from deployments.coordinator.server import process_settings, start_server
 from deployments.coordinator.spec import NAMESPACE, CoordinatorSpec
 from deployments.coordinator.status import pool_status
 from deployments.names import Part
-from deployments.observability.exporters import is_export_asked_for
+from deployments.observability.exporters import is_export_requested
 from deployments.observability.logs import begin_logs
 from deployments.observability.metrics.exporting import MetricsExporting
 from deployments.observability.process import ProcessName
@@ -316,7 +316,7 @@ def end(spec: CoordinatorSpec) -> None:
         handle: Any = ray.get_actor(spec.actor_name, namespace=NAMESPACE)
     except ValueError:
         return
-    if is_export_asked_for():
+    if is_export_requested():
         with contextlib.suppress(RayError):
             ray.get(handle.send_telemetry.remote(), timeout=_SEND_S)
     ray.kill(handle, no_restart=True)

@@ -325,7 +325,7 @@ class GenerationService:
                     piece = output.take(event)
                 self.pool.times.num_pieces += 1
                 if event.index >= num_resumed or piece.finish_reason is not None:
-                    watch.hear(self.pool.times.detokenise.started_s)
+                    watch.receive(self.pool.times.detokenise.started_s)
                 check_end(piece, num_resumed)
                 if piece.finish_reason is FinishReason.STOP and event.stats is None:
                     stats = await self._end_early(generation.request.request_id, events)

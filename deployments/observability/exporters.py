@@ -42,8 +42,8 @@ def exporter_names(environment: Mapping[str, str], signal: Signal) -> tuple[str,
         return ()
     endpoints = (f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     default = "otlp" if any(environment.get(name) for name in endpoints) else "none"
-    asked = environment.get(f"OTEL_{signal}_EXPORTER", "").strip() or default
-    names = dict.fromkeys(name.strip() for name in asked.split(","))
+    requested = environment.get(f"OTEL_{signal}_EXPORTER", "").strip() or default
+    names = dict.fromkeys(name.strip() for name in requested.split(","))
     return tuple(_offered(name, environment, signal) for name in names if name not in ("", "none"))
 
 
@@ -54,8 +54,8 @@ def _offered(name: str, environment: Mapping[str, str], signal: Signal) -> str:
     said = ((variable, environment.get(variable, "").strip()) for variable in variables)
     variable, protocol = next((pair for pair in said if pair[1]), ("", "grpc"))
     if protocol not in _BY_PROTOCOL:
-        known = ", ".join(_BY_PROTOCOL)
-        raise InvalidRequestError(f"{variable}={protocol} is not one of {known}")
+        names = ", ".join(_BY_PROTOCOL)
+        raise InvalidRequestError(f"{variable}={protocol} is not one of {names}")
     return _BY_PROTOCOL[protocol]
 
 
@@ -65,7 +65,7 @@ def check_exporters(environment: Mapping[str, str] = os.environ) -> None:
         exporter_kinds(signal, environment)
 
 
-def is_export_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
+def is_export_requested(environment: Mapping[str, str] = os.environ) -> bool:
     return any(exporter_names(environment, signal) for signal in Signal)
 
 
@@ -78,8 +78,8 @@ def exporter_kinds(signal: Signal, environment: Mapping[str, str] = os.environ) 
 def _load(name: str, signal: Signal) -> Any:
     """Return the exporter class. A class that is not an exporter, such as the port that
     `prometheus` opens, counts as not installed."""
-    found = entry_points(group=f"opentelemetry_{signal.lower()}_exporter", name=name)
-    for kind in (one.load() for one in found):
+    entries = entry_points(group=f"opentelemetry_{signal.lower()}_exporter", name=name)
+    for kind in (one.load() for one in entries):
         if isinstance(kind, type) and issubclass(kind, _KINDS[signal]):
             return kind
     instead = _INSTALL if name in _BY_PROTOCOL.values() else "install the package that has it"

@@ -27,11 +27,11 @@ def begin_logs(process: ProcessName, log_format: LogFormat) -> None:
 
 
 def begin_replica_logs(
-    process: ProcessName, log_format: LogFormat, *, tells_requests: bool = True
+    process: ProcessName, log_format: LogFormat, *, logs_requests: bool = True
 ) -> None:
     """Log to Serve's handlers, in a Serve replica. Serve's lines are then written like ours."""
     _write(logging.getLogger(_SERVE).handlers, process, log_format)
-    if not tells_requests:
+    if not logs_requests:
         logging.getLogger(REQUESTS).setLevel(logging.WARNING)
 
 

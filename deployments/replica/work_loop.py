@@ -331,7 +331,7 @@ class WorkLoop:
         answer.held_s = self._clock() - executed.began_s
         outgoing.put_nowait(message)
         if executed.traces:
-            self._spans.tell(executed.lease, executed.result, executed.traces, answer.held_s)
+            self._spans.record(executed.lease, executed.result, executed.traces, answer.held_s)
 
     def _run(self, call: Callable[[], T]) -> T:
         """Run `call` in the thread. After a failure nothing is run."""

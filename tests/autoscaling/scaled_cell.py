@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from deployments.autoscaling.decision import Change, Memory, View, decide
+from deployments.autoscaling.decision import ApplicationState, Change, Memory, decide
 from deployments.autoscaling.signals import SignalMeter
 from deployments.config.scaling import Bounds, Thresholds
 from deployments.names import deployment_name
@@ -28,7 +28,7 @@ _TICK_S = 1.0
 class Scaling:
     """Limits and thresholds for scaling a cell."""
 
-    aims: Thresholds
+    thresholds: Thresholds
     targets: Bounds
     drafts: Bounds
     start_s: float
@@ -70,8 +70,10 @@ class ScaledCell(Cell):
             deployment_name(Role.TARGET, 0): scaling.targets,
             deployment_name(Role.DRAFT, 0): scaling.drafts,
         }
-        view = View(current=current, bounds=bounds, cells={0: signals}, num_requests=0.0)
-        decision = decide(view, scaling.aims, self._memory, now)
+        state = ApplicationState(
+            current=current, bounds=bounds, cells={0: signals}, num_requests=0.0
+        )
+        decision = decide(state, scaling.thresholds, self._memory, now)
         self._memory = decision.memory
         self.changes += [(now, change) for change in decision.changes]
         for role in Role:

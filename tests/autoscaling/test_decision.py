@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deployments.autoscaling.decision import Decision, Memory, View, decide
+from deployments.autoscaling.decision import ApplicationState, Decision, Memory, decide
 from deployments.autoscaling.signals import CellSignals
 from deployments.config.scaling import Bounds, Thresholds
 from tests.autoscaling.signals import signals
@@ -25,10 +25,10 @@ class World:
         self.lines: list[str] = []
 
     def second(self, cells: dict[int, CellSignals], num_requests: float = 0.0) -> Decision:
-        view = View(
+        state = ApplicationState(
             current=self.current, bounds=self.bounds, cells=cells, num_requests=num_requests
         )
-        decision = decide(view, AIMS, self.memory, self.now)
+        decision = decide(state, AIMS, self.memory, self.now)
         self.memory = decision.memory
         self.current = {**self.current, **decision.numbers}
         self.lines += [str(change) for change in decision.changes]
@@ -93,7 +93,7 @@ def test_each_cell_has_numbers_of_its_own() -> None:
 def test_what_is_not_scaled_is_not_decided() -> None:
     assert (
         decide(
-            View(
+            ApplicationState(
                 current={"target": 1}, bounds={"target": BOUNDS["target"]}, cells={}, num_requests=0
             ),
             AIMS,

@@ -41,7 +41,7 @@ def plant(
 def scaled(plant: Plant, drafts: Bounds, **aims: float) -> ScaledCell:
     values = dict(up_delay_s=4.0, down_delay_s=25.0, zero_delay_s=30.0, retry_s=60.0) | aims
     scaling = Scaling(
-        aims=Thresholds(window=16, max_group_size=8, **values),  # type: ignore[arg-type]
+        thresholds=Thresholds(window=16, max_group_size=8, **values),  # type: ignore[arg-type]
         targets=Bounds(1, 3),
         drafts=drafts,
         start_s=START_S,
@@ -145,7 +145,7 @@ def test_drafts_that_do_not_pay_leave_and_are_tried_again_after_a_rest() -> None
     changes = [(at, change) for at, change in cell.changes if change.deployment == "draft"]
     place = next(place for place, (_, change) in enumerate(changes) if change.after == 0)
     (gone_at, gone), (back_at, back) = changes[place : place + 2]
-    assert gone.wish.signal == "drafted_share"
+    assert gone.desired.signal == "drafted_share"
     assert back.after == 1
     assert back_at - gone_at >= 60.0
     assert run.num_refused == 0

@@ -23,10 +23,10 @@ def numbers(
 ) -> list[int]:
     """The number behind every second's wish."""
     found: list[int] = []
-    leaning: PendingChange | None = None
+    pending: PendingChange | None = None
     for now, replicas in enumerate(wishes):
-        wish = DesiredReplicas("signal", replicas, 1.0, replicas, limits)
-        first, leaning, _ = steady(first, wish, bounds, aims, leaning, float(now))
+        desired = DesiredReplicas("signal", replicas, 1.0, replicas, limits)
+        first, pending, _ = steady(first, desired, bounds, aims, pending, float(now))
         found.append(first)
     return found
 

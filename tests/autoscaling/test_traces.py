@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deployments.autoscaling.decision import Memory, View, decide
+from deployments.autoscaling.decision import ApplicationState, Memory, decide
 from deployments.autoscaling.signals import CellSignals
 from deployments.config.scaling import Bounds, Thresholds
 
@@ -41,8 +41,8 @@ def replayed(trace: Sequence[Line], aims: Thresholds) -> list[tuple[float, str, 
     found: list[tuple[float, str, int]] = []
     for line in trace:
         cells = {0: CellSignals(**line["signals"])}
-        view = View(current=current, bounds=BOUNDS, cells=cells, num_requests=0.0)
-        decision = decide(view, aims, memory, line["now"])
+        state = ApplicationState(current=current, bounds=BOUNDS, cells=cells, num_requests=0.0)
+        decision = decide(state, aims, memory, line["now"])
         memory, current = decision.memory, {**current, **decision.numbers}
         found += [(line["now"], change.deployment, change.after) for change in decision.changes]
     return found

@@ -53,12 +53,12 @@ class OtlpMetrics:
         }
         self._resource = resource
 
-    def tell(self, status: pb.PoolStatusResponse) -> None:
+    def export(self, status: pb.PoolStatusResponse) -> None:
         """Export the metrics. This waits for the collector, so call it outside an event loop."""
         scope = InstrumentationScope("specdec", package_version())
         metrics = [self._metric(metric, status) for metric in METRICS]
-        told = [metric for metric in metrics if metric.data.data_points]
-        scopes = [otel.ScopeMetrics(scope, told, "")]
+        metric_data = [metric for metric in metrics if metric.data.data_points]
+        scopes = [otel.ScopeMetrics(scope, metric_data, "")]
         data = otel.MetricsData([otel.ResourceMetrics(self._resource, scopes, "")])
         if self._exporter.export(data) is not otel.MetricExportResult.SUCCESS:
             logger.warning("failed to export metrics over OTLP")
@@ -85,16 +85,16 @@ class OtlpMetrics:
 
 
 def _of_distribution(
-    found: Distribution, attributes: dict[str, str], start_ns: int, now_ns: int
+    distribution: Distribution, attributes: dict[str, str], start_ns: int, now_ns: int
 ) -> otel.HistogramDataPoint:
     return otel.HistogramDataPoint(
         attributes,
         start_ns,
         now_ns,
-        count=found.num_observed,
-        sum=found.sum,
-        bucket_counts=found.buckets,
-        explicit_bounds=found.bounds,
+        count=distribution.num_observed,
+        sum=distribution.sum,
+        bucket_counts=distribution.buckets,
+        explicit_bounds=distribution.bounds,
         min=_UNKNOWN,
         max=_UNKNOWN,
     )
@@ -111,12 +111,12 @@ def _data(metric: Metric, points: list[Any]) -> otel.Sum | otel.Gauge | otel.His
 
 def interval_s(environment: Mapping[str, str]) -> float:
     """Return the export interval in seconds. An invalid value gives the default, as in the SDK."""
-    told = environment.get("OTEL_METRIC_EXPORT_INTERVAL", "")
+    given = environment.get("OTEL_METRIC_EXPORT_INTERVAL", "")
     try:
-        return max(float(told or _DEFAULT_MS), 1.0) / 1000
+        return max(float(given or _DEFAULT_MS), 1.0) / 1000
     except ValueError:
         logger.warning(
             "OTEL_METRIC_EXPORT_INTERVAL=%s is not a number of milliseconds; using the default",
-            told,
+            given,
         )
         return _DEFAULT_MS / 1000

@@ -40,12 +40,12 @@ class _Page(Collector):
         common = {MODEL_NAME: model_name}
         self._cells = [({**common, CELL: str(one.cell)}, one) for one in status.cells]
         self._cells = self._cells or [(common, status)]
-        self._tells_vllm = compat is MetricsCompat.VLLM
+        self._has_vllm_names = compat is MetricsCompat.VLLM
 
     def collect(self) -> Iterator[Metric]:
         for metric in METRICS:
             yield self._family(metric, _OWN)
-            if metric.is_vllm and self._tells_vllm:
+            if metric.is_vllm and self._has_vllm_names:
                 yield self._family(metric, _VLLM)
 
     def _family(self, metric: ours.Metric, prefix: str) -> Metric:

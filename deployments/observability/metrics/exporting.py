@@ -38,7 +38,7 @@ class RayPort:
                 gauge = metrics.Gauge(name, metric.text, (*own, *self._labels))
                 self._gauges[name] = gauge.set_default_tags(self._labels)
 
-    async def tell(self, status: pb.PoolStatusResponse) -> None:
+    async def export(self, status: pb.PoolStatusResponse) -> None:
         samples = (sample for metric in METRICS for sample in metric.samples(status))
         for number, (name, labels, value) in enumerate(samples, 1):
             self._gauges[name].set(float(value), labels)
@@ -76,10 +76,10 @@ class MetricsExporting:
         self._running = asyncio.current_task()
         every_s = interval_s(os.environ)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_every(RAY_PERIOD_S, self._read, RayPort(self._labels).tell))
-            tasks.create_task(_every(LOG_PERIOD_S, self._read, _Log(self._cell).tell))
+            tasks.create_task(_every(RAY_PERIOD_S, self._read, RayPort(self._labels).export))
+            tasks.create_task(_every(LOG_PERIOD_S, self._read, _Log(self._cell).export))
             for otlp in self._collectors:
-                tasks.create_task(_every(every_s, self._read, _in_a_thread(otlp.tell)))
+                tasks.create_task(_every(every_s, self._read, _in_a_thread(otlp.export)))
 
     async def close(self) -> None:
         """Stop exporting and send the last totals to collectors, within `process.CLOSE_S`
@@ -104,7 +104,7 @@ class MetricsExporting:
 def _end(otlp: OtlpMetrics, status: pb.PoolStatusResponse | None) -> None:
     try:
         if status is not None:
-            otlp.tell(status)
+            otlp.export(status)
     except Exception:
         logger.exception("failed to export the final metrics")
     finally:
@@ -114,20 +114,20 @@ def _end(otlp: OtlpMetrics, status: pb.PoolStatusResponse | None) -> None:
 class _Log:
     def __init__(self, cell: int) -> None:
         self._cell = cell
-        self._told = of_cells(pb.PoolStatusResponse(), time.monotonic())
+        self._logged = of_cells(pb.PoolStatusResponse(), time.monotonic())
 
-    async def tell(self, status: pb.PoolStatusResponse) -> None:
+    async def export(self, status: pb.PoolStatusResponse) -> None:
         reading = of_cells(status, time.monotonic())
-        for line in log_lines(between(self._told, reading), status, self._cell):
+        for line in log_lines(between(self._logged, reading), status, self._cell):
             logger.info("%s", line)
-        self._told = reading
+        self._logged = reading
 
 
 def _in_a_thread(
-    tell: Callable[[pb.PoolStatusResponse], None],
+    export: Callable[[pb.PoolStatusResponse], None],
 ) -> Callable[[pb.PoolStatusResponse], Awaitable[None]]:
     async def call(status: pb.PoolStatusResponse) -> None:
-        await asyncio.to_thread(tell, status)
+        await asyncio.to_thread(export, status)
 
     return call
 
@@ -135,12 +135,12 @@ def _in_a_thread(
 async def _every(
     period_s: float,
     read: Read,
-    tell: Callable[[pb.PoolStatusResponse], Awaitable[None]],
+    export: Callable[[pb.PoolStatusResponse], Awaitable[None]],
 ) -> None:
     """Export now, and then every `period_s` seconds. A failed export never affects requests."""
     while True:
         try:
-            await tell(read())
+            await export(read())
         except Exception:
             logger.exception("failed to export metrics")
         await asyncio.sleep(period_s)

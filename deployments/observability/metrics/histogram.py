@@ -45,10 +45,10 @@ def quantile(bounds_s: Sequence[float], buckets: Sequence[int], share: float) ->
     """
     wanted = share * sum(buckets)
     seen = 0
-    for place, upper in enumerate(bounds_s):
-        count = buckets[place]
+    for index, upper in enumerate(bounds_s):
+        count = buckets[index]
         if count and seen + count >= wanted:
-            lower = bounds_s[place - 1] if place else 0.0
+            lower = bounds_s[index - 1] if index else 0.0
             return lower + (upper - lower) * (wanted - seen) / count
         seen += count
     return bounds_s[-1]

@@ -103,10 +103,12 @@ class Metric:
                 (suffix,) = _SUFFIXES[self.kind]
                 yield Sample(self.name + suffix, labels, point.value)
 
-    def _of_distribution(self, labels: Mapping[str, str], found: Distribution) -> Iterator[Sample]:
+    def _of_distribution(
+        self, labels: Mapping[str, str], distribution: Distribution
+    ) -> Iterator[Sample]:
         if self.kind is Kind.HISTOGRAM:
-            ends = [*(f"{bound:g}" for bound in found.bounds), "+Inf"]
-            for end, at_most in zip(ends, accumulate(found.buckets), strict=True):
+            ends = [*(f"{bound:g}" for bound in distribution.bounds), "+Inf"]
+            for end, at_most in zip(ends, accumulate(distribution.buckets), strict=True):
                 yield Sample(f"{self.name}_bucket", {**labels, LE: end}, at_most)
-        yield Sample(f"{self.name}_count", {**labels}, found.num_observed)
-        yield Sample(f"{self.name}_sum", {**labels}, found.sum)
+        yield Sample(f"{self.name}_count", {**labels}, distribution.num_observed)
+        yield Sample(f"{self.name}_sum", {**labels}, distribution.sum)

@@ -16,11 +16,11 @@ Name = str | tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Totals that one source has counted in its life so far."""
+    """Totals that one source has counted in its generation so far."""
 
     counts: Mapping[Name, float]
-    life: Hashable = None
-    """Identity of the life. If it is None, only a fallen total shows that a new life began."""
+    generation: Hashable = None
+    """Identity of the generation. Without it, only a fallen total shows that a new one began."""
 
 
 class Reading(NamedTuple):
@@ -43,10 +43,10 @@ class Growth:
 
     def each(self, name: str) -> tuple[float, ...]:
         """Return the counts of a list, by index."""
-        places = [
-            place[1] for place in self.counts if isinstance(place, tuple) and place[0] == name
+        indices = [
+            index[1] for index in self.counts if isinstance(index, tuple) and index[0] == name
         ]
-        return tuple(self[name, place] for place in range(max(places, default=-1) + 1))
+        return tuple(self[name, index] for index in range(max(indices, default=-1) + 1))
 
     def per_second(self, count: float) -> float | None:
         return count / self.seconds if self.seconds else None
@@ -76,7 +76,7 @@ def by_source(earlier: Reading, now: Reading) -> dict[Source, Growth]:
 
 def _added(earlier: Totals, now: Totals) -> Mapping[Name, float]:
     has_fallen = any(now.counts.get(name, 0) < count for name, count in earlier.counts.items())
-    if has_fallen or now.life != earlier.life:
+    if has_fallen or now.generation != earlier.generation:
         return now.counts
     return {name: count - earlier.counts.get(name, 0) for name, count in now.counts.items()}
 
@@ -98,18 +98,20 @@ BUSY_S, ROWS = "busy_s", "num_rows"
 
 
 def of_cells(status: pb.PoolStatusResponse, at_s: float) -> Reading:
-    """Return a reading with cells as sources. The life of a source is its coordinator's epoch."""
+    """Return a reading with cells as sources. Their generation is the coordinator's epoch."""
     return Reading(at_s, {one.cell: Totals(_counts(one), one.epoch) for one in _cells(status)})
 
 
 def of_replicas(status: pb.PoolStatusResponse, at_s: float) -> Reading:
     """Return a reading with replica IDs as sources. The coordinator counts for a replica from its
     registration on."""
-    lives = {one.cell: one.epoch for one in _cells(status)}
+    generations = {one.cell: one.epoch for one in _cells(status)}
     return Reading(
         at_s,
         {
-            one.replica_id: Totals({BUSY_S: one.busy_s, ROWS: one.num_rows}, lives.get(one.cell))
+            one.replica_id: Totals(
+                {BUSY_S: one.busy_s, ROWS: one.num_rows}, generations.get(one.cell)
+            )
             for one in status.replicas
         },
     )
@@ -122,5 +124,5 @@ def _cells(status: pb.PoolStatusResponse) -> Iterable[pb.PoolStatusResponse]:
 def _counts(one: pb.PoolStatusResponse) -> Mapping[Name, float]:
     counts: dict[Name, float] = {name: count for name, count in one.counters.items()}
     for name in (GROUP_SIZES, ACCEPTED):
-        counts |= {(name, place): count for place, count in enumerate(getattr(one, name))}
+        counts |= {(name, index): count for index, count in enumerate(getattr(one, name))}
     return counts

@@ -38,7 +38,7 @@ class RequestHistograms:
     """Histograms of ended requests. An ingress counts from its last report to the coordinator."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str], Histogram] = {}
+        self._histograms: dict[tuple[str, str], Histogram] = {}
 
     def observe(self, observations: Iterable[Observation]) -> None:
         for name, value, kind in observations:
@@ -52,21 +52,21 @@ class RequestHistograms:
 
     def messages(self) -> list[pb.HistogramStatus]:
         return [
-            pb.HistogramStatus(name=name, kind=kind, sum=found.sum_s, buckets=found.buckets)
-            for (name, kind), found in self._found.items()
+            pb.HistogramStatus(name=name, kind=kind, sum=histogram.sum_s, buckets=histogram.buckets)
+            for (name, kind), histogram in self._histograms.items()
         ]
 
     def take(self) -> list[pb.HistogramStatus]:
         """Return the histograms as messages and clear them."""
         messages = self.messages()
-        self._found.clear()
+        self._histograms.clear()
         return messages
 
     def _of(self, name: str, kind: str) -> Histogram:
-        found = self._found.get((name, kind))
-        if found is None:
-            found = self._found[name, kind] = Histogram(_BOUNDS[name])
-        return found
+        histogram = self._histograms.get((name, kind))
+        if histogram is None:
+            histogram = self._histograms[name, kind] = Histogram(_BOUNDS[name])
+        return histogram
 
 
 class RequestWatch:
@@ -76,19 +76,19 @@ class RequestWatch:
         self._num_prompt = len(request.prompt_token_ids)
         self._num_resumed = len(request.resume_token_ids)
         self._began_s = time.perf_counter()
-        self._heard_s: list[float] = []
+        self._received_s: list[float] = []
         self.last: TracedAnswer | None = None
         """Last event so far, with the end of the answer if that has come."""
 
     @property
     def first_s(self) -> float | None:
         """Time of the first event. Tokens that the client had brought back do not count."""
-        return self._heard_s[0] if self._heard_s else None
+        return self._received_s[0] if self._received_s else None
 
-    def hear(self, now_s: float) -> None:
+    def receive(self, now_s: float) -> None:
         """Record an event that came at `now_s`, by `time.perf_counter`. Do not call it for tokens
         that the client had brought back."""
-        self._heard_s.append(now_s)
+        self._received_s.append(now_s)
 
     def end(
         self, last: TokenEvent, reason: FinishReason, stats: RequestStats | None
@@ -110,7 +110,7 @@ class RequestWatch:
             yield Observation("specdec_request_acceptance_length", length)
 
     def _times(self, num_tokens: int, queue_s: float) -> Iterator[Observation]:
-        first_s, last_s = self._heard_s[0], self._heard_s[-1]
+        first_s, last_s = self._received_s[0], self._received_s[-1]
         to_first_s, decode_s = first_s - self._began_s, last_s - first_s
         for name in (
             "specdec_e2e_request_latency_seconds",
@@ -125,7 +125,7 @@ class RequestWatch:
         yield Observation("specdec_request_queue_time_seconds", queue_s)
         yield Observation("specdec_request_prefill_time_seconds", to_first_s - queue_s)
         yield Observation("specdec_request_decode_time_seconds", decode_s)
-        for before_s, now_s in zip(self._heard_s, self._heard_s[1:], strict=False):
+        for before_s, now_s in zip(self._received_s, self._received_s[1:], strict=False):
             yield Observation("specdec_inter_token_latency_seconds", now_s - before_s)
         if num_tokens > 1:
             for name in (

@@ -58,7 +58,7 @@ StageHistograms = dict[tuple[Role, Stage], Histogram]
 class _Lease:
     """Times of a lease that has not been answered."""
 
-    heard_s: float | None
+    received_s: float | None
     schedule_s: float | None = None
     sent_s: float | None = None
 
@@ -76,10 +76,10 @@ class LeaseTimes:
         )
         self._last_came_s = 0.0
 
-    def decided(self, lease_id: int, heard_s: float | None) -> None:
-        """Record that the scheduler formed a lease, because of the answer that came at `heard_s`.
+    def decided(self, lease_id: int, received_s: float | None) -> None:
+        """Record that the scheduler formed a lease after the answer that came at `received_s`.
         It is None if there was another cause."""
-        self._open[lease_id] = _Lease(heard_s)
+        self._open[lease_id] = _Lease(received_s)
 
     def sent(self, lease_id: int) -> None:
         """Record that the lease's message is about to leave."""
@@ -87,8 +87,8 @@ class LeaseTimes:
         if lease is None:
             return
         lease.sent_s = self._clock()
-        if lease.heard_s is not None:
-            lease.schedule_s = lease.sent_s - lease.heard_s
+        if lease.received_s is not None:
+            lease.schedule_s = lease.sent_s - lease.received_s
             self._schedule.observe(lease.schedule_s)
 
     def void(self) -> None:

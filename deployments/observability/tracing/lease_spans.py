@@ -24,7 +24,7 @@ class LeaseSpans:
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer
 
-    def tell(
+    def record(
         self,
         lease: GroupLease,
         result: GroupResult,

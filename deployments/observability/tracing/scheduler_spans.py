@@ -25,7 +25,7 @@ from specdec_core.request import FinishReason, TokenEvent
 _LEFT = "cancelled"
 
 
-def is_told(number: int) -> bool:
+def is_recorded(number: int) -> bool:
     """Return whether the lease of this number is recorded in its request's trace.
 
     The first 8 leases are, then 4 of each doubling: 17 of 40, 40 of 2,000, 63 of 100,000. This is
@@ -35,7 +35,7 @@ def is_told(number: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _RecordedRow:
     """A recorded row of a lease that has not been answered."""
 
     row: LeaseRow
@@ -56,7 +56,7 @@ class _Traced:
     num_leases: dict[Role | None, int] = field(default_factory=dict)
     """Number of leases that chose tokens, by role. Key None counts leases of either role that only
     cached known tokens."""
-    open: dict[int, _Told] = field(default_factory=dict)
+    open: dict[int, _RecordedRow] = field(default_factory=dict)
     """Recorded rows by lease ID. Rows of a dead replica stay until the request ends."""
     draft_s: float | None = None
     """Seconds of the draft's pass for the next verification, if that pass was recorded."""
@@ -95,7 +95,7 @@ class SchedulerSpans(RequestObserver):
         if end.event is None:
             traced.span.set_attribute(names.ERROR_TYPE, _LEFT)
         else:
-            _tell_end(traced.span, end.event)
+            _record_end(traced.span, end.event)
         traced.span.end()
 
     def sent(self, lease: GroupLease, message: pb.GroupLease) -> None:
@@ -103,14 +103,14 @@ class SchedulerSpans(RequestObserver):
         trace to `message`."""
         if not self._by_sequence:
             return
-        told = list(self._told_rows(lease))
-        if not told:
+        rows = list(self._recorded_rows(lease))
+        if not rows:
             return
         is_equal = len({row.shape for row in lease.rows}) == 1
-        for place, number, traced, is_prefill in told:
-            row = lease.rows[place]
-            traced.open[lease.lease_id] = _Told(row, number, len(lease.rows), is_equal)
-            message.traces.add(row=place, parent=traced.parent, is_prefill=is_prefill)
+        for index, number, traced, is_prefill in rows:
+            row = lease.rows[index]
+            traced.open[lease.lease_id] = _RecordedRow(row, number, len(lease.rows), is_equal)
+            message.traces.add(row=index, parent=traced.parent, is_prefill=is_prefill)
 
     def answered(self, role: Role, result: GroupResult, stages: LeaseStages | None) -> None:
         """Record the answer to a lease. `stages` is None if the lease's times are unknown."""
@@ -118,29 +118,29 @@ class SchedulerSpans(RequestObserver):
             return
         for answer in result.rows:
             traced = self._by_sequence.get(answer.sequence_id)
-            told = None if traced is None else traced.open.pop(result.lease_id, None)
-            if traced is None or told is None or not told.row.num_choices:
+            recorded = None if traced is None else traced.open.pop(result.lease_id, None)
+            if traced is None or recorded is None or not recorded.row.num_choices:
                 continue
             if role is Role.DRAFT:
                 traced.draft_s = stages.pass_s
             else:
-                _tell_round(traced, told, answer, stages, result.replica_id)
+                _record_round(traced, recorded, answer, stages, result.replica_id)
                 traced.draft_s = None
 
-    def _told_rows(self, lease: GroupLease) -> Iterator[tuple[int, int, _Traced, bool]]:
+    def _recorded_rows(self, lease: GroupLease) -> Iterator[tuple[int, int, _Traced, bool]]:
         """Yield index of the row, lease number, request, and whether the row is a prefill."""
-        for place, row in enumerate(lease.rows):
+        for index, row in enumerate(lease.rows):
             traced = self._by_sequence.get(row.sequence_id)
             if traced is None:
                 continue
             if not traced.num_leases:
-                self._tell_queue(traced)
+                self._record_queue(traced)
             is_prefill = row.base_len < traced.num_prompt or not row.num_choices
             number = traced.count(lease.role if row.num_choices else None)
-            if is_told(number):
-                yield place, number, traced, is_prefill
+            if is_recorded(number):
+                yield index, number, traced, is_prefill
 
-    def _tell_queue(self, traced: _Traced) -> None:
+    def _record_queue(self, traced: _Traced) -> None:
         assert self._tracer is not None, "something is traced"
         self._tracer.start_span(
             names.QUEUE_SPAN,
@@ -156,15 +156,15 @@ def span_name(role: Role, is_prefill: bool) -> str:
     return names.DRAFT_SPAN if role is Role.DRAFT else names.VERIFY_SPAN
 
 
-def _tell_round(
-    traced: _Traced, told: _Told, answer: RowResult, stages: LeaseStages, replica_id: str
+def _record_round(
+    traced: _Traced, recorded: _RecordedRow, answer: RowResult, stages: LeaseStages, replica_id: str
 ) -> None:
     attributes: dict[str, AttributeValue] = {
-        names.ROUND: told.number,
+        names.ROUND: recorded.number,
         names.REPLICA: replica_id,
-        names.GROUP_SIZE: told.group_size,
-        names.GROUP_IS_EQUAL: told.is_equal,
-        names.NUM_DRAFTED: len(told.row.proposal),
+        names.GROUP_SIZE: recorded.group_size,
+        names.GROUP_IS_EQUAL: recorded.is_equal,
+        names.NUM_DRAFTED: len(recorded.row.proposal),
         names.NUM_ACCEPTED: answer.num_accepted,
         names.NUM_TOKENS: len(answer.tokens),
         names.VERIFY_S: stages.pass_s,
@@ -178,7 +178,7 @@ def _tell_round(
     traced.span.add_event(names.ROUND_EVENT, attributes)
 
 
-def _tell_end(span: Span, event: TokenEvent) -> None:
+def _record_end(span: Span, event: TokenEvent) -> None:
     assert event.finish_reason is not None, "it is the last"
     span.set_attribute(names.FINISH_REASON, event.finish_reason.value)
     if event.stats is not None:

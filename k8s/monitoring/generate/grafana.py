@@ -95,11 +95,11 @@ def _panel(number: int, panel: Panel, scope: tuple[str, ...]) -> dict[str, Any]:
         },
         "targets": [
             {
-                "refId": chr(ord("A") + place),
+                "refId": chr(ord("A") + index),
                 "datasource": _SOURCE,
                 "expr": promql(expr, *scope),
                 "legendFormat": legend or panel.title,
             }
-            for place, (legend, expr) in enumerate(panel.queries.items())
+            for index, (legend, expr) in enumerate(panel.queries.items())
         ],
     }

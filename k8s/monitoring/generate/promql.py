@@ -13,9 +13,9 @@ def promql(text: str, *scope: str) -> str:
     """Return `text` with every @name as Ray exports it. Its matchers are followed by those of
     `scope`."""
 
-    def series(found: re.Match[str]) -> str:
-        matchers = [matcher for matcher in (found[2], *scope) if matcher]
-        name = on_ray(found[1])
+    def series(match: re.Match[str]) -> str:
+        matchers = [matcher for matcher in (match[2], *scope) if matcher]
+        name = on_ray(match[1])
         return f"{name}{{{', '.join(matchers)}}}" if matchers else name
 
     return _NAME.sub(series, " ".join(text.split()))

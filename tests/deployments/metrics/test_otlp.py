@@ -57,7 +57,7 @@ def told(collector: Collector) -> dict[str, otel.Metric]:
 def test_every_metric_is_told_with_its_totals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
     collector = Collector()
-    otlp(collector, cell="0").tell(full_status())
+    otlp(collector, cell="0").export(full_status())
     found = told(collector)
     assert set(found) == {metric.otlp_name for metric in METRICS}
     attributes = collector.heard[0].resource_metrics[0].resource.attributes
@@ -77,7 +77,7 @@ def test_every_metric_is_told_with_its_totals(monkeypatch: pytest.MonkeyPatch) -
 
 def test_genai_s_metrics_have_its_names_attributes_and_buckets() -> None:
     collector = Collector()
-    otlp(collector).tell(full_status())
+    otlp(collector).export(full_status())
     found = told(collector)
     duration: Any = found["gen_ai.server.request.duration"]
     assert duration.unit == "s"
@@ -103,7 +103,7 @@ def test_an_exporter_that_fails_costs_nothing_but_a_warning(
 ) -> None:
     collector = Collector()
     collector.export = lambda *_, **__: otel.MetricExportResult.FAILURE  # type: ignore[method-assign]
-    otlp(collector).tell(full_status())
+    otlp(collector).export(full_status())
     assert "failed to export" in caplog.text
 
 
@@ -132,7 +132,7 @@ def test_the_interval_is_the_standard_one() -> None:
 def test_what_is_told_can_be_written_as_json() -> None:
     """The console's exporter does so, and every field has to be one that it knows."""
     collector = Collector()
-    otlp(collector).tell(full_status())
+    otlp(collector).export(full_status())
     content = json.loads(collector.heard[0].to_json())
     assert content["resource_metrics"][0]["scope_metrics"][0]["scope"]["name"] == "specdec"
 
@@ -173,7 +173,7 @@ def test_a_collector_hears_every_metric(monkeypatch: pytest.MonkeyPatch) -> None
         (kind,) = exporter_kinds(Signal.METRICS)
         exporter = kind()
         told_over = otlp(exporter)
-        told_over.tell(full_status())
+        told_over.export(full_status())
         told_over.close()
     (request,) = heard
     found = {one.name: one for one in request.resource_metrics[0].scope_metrics[0].metrics}

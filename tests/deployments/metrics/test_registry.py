@@ -152,7 +152,7 @@ def test_ray_s_port_has_every_series_of_the_page(monkeypatch: Any) -> None:
     monkeypatch.setattr(ray_port.metrics, "Gauge", FakeGauge)
     FakeGauge.told = {}
     common = {"model_name": "m", "application": "a", "cell": "0"}
-    asyncio.run(ray_port.RayPort(common).tell(full_status()))
+    asyncio.run(ray_port.RayPort(common).export(full_status()))
     page = series(metrics_page(full_status(), "m", MetricsCompat.NONE))
     expected = {
         (f"ray_{name}", labels | {("application", "a"), ("cell", "0")}): value

@@ -23,15 +23,15 @@ STATS = RequestStats(
 
 def observed(
     monkeypatch: pytest.MonkeyPatch,
-    heard_s: list[float],
+    received_s: list[float],
     reason: FinishReason = FinishReason.STOP,
     stats: RequestStats | None = STATS,
 ) -> list[Observation]:
     """Of a request that began at 100 s and had seven tokens in the end."""
     monkeypatch.setattr(request_times.time, "perf_counter", lambda: 100.0)
     watch = RequestWatch(REQUEST)
-    for now_s in heard_s:
-        watch.hear(now_s)
+    for now_s in received_s:
+        watch.receive(now_s)
     return list(watch.end(TokenEvent("r", 5, (8, 9), reason), reason, stats))
 
 
@@ -80,8 +80,8 @@ def test_who_was_not_served_to_the_end_is_not_observed(
 
 def test_what_is_taken_is_told_once_and_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
     ingress, coordinator = RequestHistograms(), RequestHistograms()
-    for heard_s in ([102.0, 103.0], [100.5, 109.0], [100.001]):
-        ingress.observe(observed(monkeypatch, heard_s))
+    for received_s in ([102.0, 103.0], [100.5, 109.0], [100.001]):
+        ingress.observe(observed(monkeypatch, received_s))
         coordinator.add(ingress.take())
         assert ingress.take() == []
     (found,) = (

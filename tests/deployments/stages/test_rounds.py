@@ -44,7 +44,7 @@ def test_what_a_fenced_replica_has_not_answered_is_forgotten(
 ) -> None:
     """It skips what is void: nothing else would take it out of the book."""
     times = LeaseTimes(Role.TARGET, stages, clock)
-    times.decided(7, heard_s=100.0)
+    times.decided(7, received_s=100.0)
     times.sent(7)
     times.void()
     assert times.answered(7, came_s=100.064, pass_s=0.050, held_s=0.053) is None
@@ -52,7 +52,7 @@ def test_what_a_fenced_replica_has_not_answered_is_forgotten(
 
 def test_a_leases_time_is_booked_once(clock: Clock, stages: StageHistograms) -> None:
     times = LeaseTimes(Role.TARGET, stages, clock)
-    times.decided(7, heard_s=100.0)
+    times.decided(7, received_s=100.0)
     clock.now = 100.004
     times.sent(7)
     times.answered(7, came_s=100.064, pass_s=0.050, held_s=0.053)
@@ -71,7 +71,7 @@ def test_a_lease_that_followed_no_answer_was_not_held_up_by_the_schedule(
     clock: Clock, stages: StageHistograms
 ) -> None:
     times = LeaseTimes(Role.DRAFT, stages, clock)
-    times.decided(7, heard_s=None)
+    times.decided(7, received_s=None)
     times.sent(7)
     times.answered(7, came_s=100.020, pass_s=0.010, held_s=0.015)
     assert sums(stages) == pytest.approx(
@@ -84,7 +84,7 @@ def test_what_passes_while_another_lease_runs_is_added_to_no_round(
 ) -> None:
     times = LeaseTimes(Role.TARGET, stages, clock)
     for lease_id in (1, 2):
-        times.decided(lease_id, heard_s=99.0)
+        times.decided(lease_id, received_s=99.0)
         times.sent(lease_id)
     times.answered(1, came_s=100.012, pass_s=0.010, held_s=0.010)
     times.answered(2, came_s=100.024, pass_s=0.010, held_s=0.011)
@@ -96,8 +96,8 @@ def test_an_answer_counts_once_and_only_to_a_lease_that_left(
     clock: Clock, stages: StageHistograms
 ) -> None:
     times = LeaseTimes(Role.TARGET, stages, clock)
-    times.decided(1, heard_s=None)
-    times.decided(2, heard_s=None)
+    times.decided(1, received_s=None)
+    times.decided(2, received_s=None)
     times.sent(2)
     for lease_id in (1, 2, 2, 3):
         times.answered(lease_id, came_s=101.0, pass_s=0.5, held_s=0.6)

@@ -106,9 +106,9 @@ def test_a_replica_writes_where_serve_writes_and_serve_writes_as_we_do() -> None
 def test_the_lines_of_requests_can_be_left_out() -> None:
     written = io.StringIO()
     logging.getLogger("ray.serve").handlers[:] = [logging.StreamHandler(written)]
-    for tells_requests in (True, False, True):
-        begin_replica_logs(TARGET, LogFormat.TEXT, tells_requests=tells_requests)
-        logging.getLogger(REQUESTS).info("key=%s", tells_requests)
+    for logs_requests in (True, False, True):
+        begin_replica_logs(TARGET, LogFormat.TEXT, logs_requests=logs_requests)
+        logging.getLogger(REQUESTS).info("key=%s", logs_requests)
     assert written.getvalue() == "key=True\nkey=True\n"
 
 

@@ -10,7 +10,7 @@ from deployments.coordinator.driver import SchedulerDriver
 from deployments.observability.metrics.round_stages import LeaseStages
 from deployments.observability.request_observer import LiveRequest
 from deployments.observability.tracing.lease_spans import LeaseSpans
-from deployments.observability.tracing.scheduler_spans import SchedulerSpans, is_told
+from deployments.observability.tracing.scheduler_spans import SchedulerSpans, is_recorded
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import SchedulerConfig
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult, RowStatus
@@ -74,9 +74,20 @@ def sent(pool: SchedulerSpans, of: GroupLease) -> list[pb.RowTrace]:
 
 
 def test_a_few_dozen_leases_of_a_request_are_told() -> None:
-    assert [n for n in range(40) if is_told(n)] == [*range(8), 8, 10, 12, 14, 16, 20, 24, 28, 32]
-    assert sum(map(is_told, range(2_000))) == 40
-    assert sum(map(is_told, range(100_000))) < 128, "more events a span does not keep"
+    assert [n for n in range(40) if is_recorded(n)] == [
+        *range(8),
+        8,
+        10,
+        12,
+        14,
+        16,
+        20,
+        24,
+        28,
+        32,
+    ]
+    assert sum(map(is_recorded, range(2_000))) == 40
+    assert sum(map(is_recorded, range(100_000))) < 128, "more events a span does not keep"
 
 
 def test_only_the_rows_of_traced_requests_are_named_to_the_replica(pool: SchedulerSpans) -> None:
@@ -218,7 +229,7 @@ def test_a_row_s_span_lasts_as_long_as_its_replica_had_the_lease(spans: Spans) -
         RowResult(sequence_id=5, status=RowStatus.FAILED, error="no"),
     ]
     traces = [pb.RowTrace(row=place, parent=CLIENT) for place in (0, 1)]
-    LeaseSpans(spans.tracer).tell(group, result(group, *answers), traces, held_s=0.060)
+    LeaseSpans(spans.tracer).record(group, result(group, *answers), traces, held_s=0.060)
     good, bad = spans.ended
     for span in (good, bad):
         assert span.name == "specdec.verify"
@@ -245,7 +256,7 @@ def test_a_row_s_span_is_named_after_its_work(
     group = lease(row(4, num_choices=3), role=role)
     answered = result(group, RowResult(sequence_id=4, tokens=(1, 2, 3)))
     traces = [pb.RowTrace(row=0, parent=CLIENT, is_prefill=is_prefill)]
-    LeaseSpans(spans.tracer).tell(group, answered, traces, held_s=0.01)
+    LeaseSpans(spans.tracer).record(group, answered, traces, held_s=0.01)
     assert attributes_of(spans.one(name))["specdec.num_drafted"] == 3
 
 

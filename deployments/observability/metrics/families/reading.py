@@ -55,9 +55,9 @@ def observed(name: str, bounds: tuple[float, ...], kinds: tuple[str, ...] = ()) 
     observation, it gives an empty distribution."""
 
     def read(status: pb.PoolStatusResponse) -> Iterator[Point]:
-        found = {one.kind: one for one in status.requests if one.name == name}
+        by_kind = {one.kind: one for one in status.requests if one.name == name}
         for kind in kinds or ("",):
-            one = found.get(kind, pb.HistogramStatus())
+            one = by_kind.get(kind, pb.HistogramStatus())
             buckets = tuple(one.buckets) or (0,) * (len(bounds) + 1)
             yield Point(Distribution(bounds, buckets, one.sum), (kind,) if kinds else ())
 

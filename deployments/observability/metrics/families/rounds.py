@@ -56,8 +56,8 @@ def _round_stages(status: pb.PoolStatusResponse) -> Iterator[Point]:
     bounds = tuple(status.stage_bounds_s)
     for one in status.stages:
         if one.buckets:
-            found = Distribution(bounds, tuple(one.buckets), one.sum_s)
-            yield Point(found, (one.role, one.stage))
+            distribution = Distribution(bounds, tuple(one.buckets), one.sum_s)
+            yield Point(distribution, (one.role, one.stage))
 
 
 def _answer_stages(status: pb.PoolStatusResponse) -> Iterator[Point]:
