@@ -40,7 +40,7 @@ class Port:
         assert labels == {"model_name": "m", "application": "a", "cell": "2"}
         self._has_failed = False
 
-    async def tell(self, status: pb.PoolStatusResponse) -> None:
+    async def export(self, status: pb.PoolStatusResponse) -> None:
         if not self._has_failed:
             self._has_failed = True
             raise OSError("it is away")
