@@ -159,7 +159,7 @@ class IngressTimes:
     detokenise: Timer = field(default_factory=Timer)
     """Time to convert token IDs to text, stop strings included."""
     respond: Timer = field(default_factory=Timer)
-    """Time to convert pieces to JSON or messages."""
+    """Time to convert chunks to JSON or messages."""
     requests: RequestHistograms = field(default_factory=RequestHistograms)
     """Durations of whole requests."""
 
