@@ -8,47 +8,15 @@ scheme of the published code, not its defects (algorithm.md, section 3).
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
-from specdec_core.algorithms.live_sequence import RequestQueue
-from specdec_core.algorithms.padded.interface import PaddedLM
-from specdec_core.algorithms.padded.round import PaddedGroup, PaddedRound
-from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import SchedulerConfig
-from specdec_core.grammar import GrammarCompiler
-from specdec_core.request import Request, TokenEvent
+from specdec_core.algorithms.padded.round import PaddedAlgorithm, PaddedGroup
+from specdec_core.request import TokenEvent
 
 
-class Eqspec:
+class Eqspec(PaddedAlgorithm):
     """Runs at most B requests at a time, in order of arrival. The next batch starts when all have
     ended."""
 
-    def __init__(
-        self,
-        target: PaddedLM,
-        draft: PaddedLM | None = None,
-        *,
-        config: SchedulerConfig,
-        grammars: GrammarCompiler | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._round = PaddedRound(target, draft, config)
-        self._queue = RequestQueue(target.max_cached_tokens, grammars)
-        self._batch_size = config.max_group_size
-        self._clock = clock
-        self._batch: PaddedGroup | None = None
-
-    @property
-    def has_work(self) -> bool:
-        return self._queue.has_work
-
-    @property
-    def stats(self) -> AlgorithmStats:
-        return self._round.stats
-
-    def add(self, request: Request) -> None:
-        self._queue.add(request, self._clock())
+    _batch: PaddedGroup | None = None
 
     def abort(self, request_id: str) -> bool:
         is_known = self._queue.abort(request_id)
@@ -62,9 +30,7 @@ class Eqspec:
         batch = self._batch or self._next_batch()
         if batch is None:
             return events
-        proposals = self._round.draft(batch)
-        verdicts = self._round.verify(batch, proposals)
-        events += self._round.commit(batch, proposals, verdicts)
+        events += self._run(batch)
         self._batch = self._round.realign(batch)
         self._queue.drop_finished()
         return events

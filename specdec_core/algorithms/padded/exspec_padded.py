@@ -13,16 +13,15 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from specdec_core.algorithms.live_sequence import LiveSequence, RequestQueue
+from specdec_core.algorithms.live_sequence import LiveSequence
 from specdec_core.algorithms.padded.interface import PaddedLM
-from specdec_core.algorithms.padded.round import PaddedGroup, PaddedRound
-from specdec_core.algorithms.protocol import AlgorithmStats
+from specdec_core.algorithms.padded.round import PaddedAlgorithm, PaddedGroup
 from specdec_core.config import SchedulerConfig
 from specdec_core.grammar import GrammarCompiler
-from specdec_core.request import Request, TokenEvent
+from specdec_core.request import TokenEvent
 
 
-class ExspecPadded:
+class ExspecPadded(PaddedAlgorithm):
     """The window's sequences. Some are stacked by the last step, the others each have their own
     row."""
 
@@ -35,27 +34,13 @@ class ExspecPadded:
         grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._round = PaddedRound(target, draft, config)
-        self._queue = RequestQueue(target.max_cached_tokens, grammars)
-        self._batch_size = config.max_group_size
+        super().__init__(target, draft, config=config, grammars=grammars, clock=clock)
         self._window = config.window
-        self._clock = clock
         self._stacked: PaddedGroup | None = None
         """Group of the last step. It stays stacked until another group is formed, because the same
         rows often come again."""
         self._alone: dict[LiveSequence, PaddedGroup] = {}
         """Groups of one. A fresh sequence has none before it is chosen."""
-
-    @property
-    def has_work(self) -> bool:
-        return self._queue.has_work
-
-    @property
-    def stats(self) -> AlgorithmStats:
-        return self._round.stats
-
-    def add(self, request: Request) -> None:
-        self._queue.add(request, self._clock())
 
     def abort(self, request_id: str) -> bool:
         is_known = self._queue.abort(request_id)
@@ -71,9 +56,7 @@ class ExspecPadded:
         if not chosen:
             return events
         group = self._form(chosen)
-        proposals = self._round.draft(group)
-        verdicts = self._round.verify(group, proposals)
-        events += self._round.commit(group, proposals, verdicts)
+        events += self._run(group)
         self._queue.drop_finished()
         self._forget_finished()
         return events

@@ -6,19 +6,21 @@ the place of a row's KV, and the need to move it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from specdec_core.algorithms.live_sequence import LiveSequence
+from specdec_core.algorithms.live_sequence import LiveSequence, RequestQueue
 from specdec_core.algorithms.padded.cache import PaddedRow, stack
 from specdec_core.algorithms.padded.interface import PaddedBatch, PaddedLM
 from specdec_core.algorithms.padded.invariants import check_invariants, check_rectangle
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, uses_draft_model
+from specdec_core.grammar import GrammarCompiler
 from specdec_core.model import ForwardInput
-from specdec_core.request import TokenEvent
+from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling.token_logprobs import take_prompts
 from specdec_core.scheduler.stats import SchedulerStats, dense
 from specdec_core.speculation.drafter import Drafter, Observed
@@ -256,3 +258,38 @@ def _draft_input(
 
 def _history(sequence: LiveSequence) -> tuple[int, ...]:
     return tuple(sequence.ids) if sequence.rules.needs_history else ()
+
+
+class PaddedAlgorithm:
+    """The part that the paper's algorithms share: the queue of requests and the round."""
+
+    def __init__(
+        self,
+        target: PaddedLM,
+        draft: PaddedLM | None = None,
+        *,
+        config: SchedulerConfig,
+        grammars: GrammarCompiler | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._round = PaddedRound(target, draft, config)
+        self._queue = RequestQueue(target.max_cached_tokens, grammars)
+        self._batch_size = config.max_group_size
+        self._clock = clock
+
+    @property
+    def has_work(self) -> bool:
+        return self._queue.has_work
+
+    @property
+    def stats(self) -> AlgorithmStats:
+        return self._round.stats
+
+    def add(self, request: Request) -> None:
+        self._queue.add(request, self._clock())
+
+    def _run(self, group: PaddedGroup) -> list[TokenEvent]:
+        """Run one round of the group; return the committed tokens."""
+        proposals = self._round.draft(group)
+        verdicts = self._round.verify(group, proposals)
+        return self._round.commit(group, proposals, verdicts)
