@@ -164,10 +164,10 @@ def _metric(name: str, kind: str, text: str, unit: str = "") -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
-    """Current contents of a replica's KV cache, and counts since its start.
+    """A replica's own counts: the contents of its KV cache now, and totals since its start.
 
-    A field with a ReplicaMetric is one more metric: wire, status and metrics page read them all
-    from here. Replica.occupancy measures it.
+    A new metric of each replica is one field made by `_metric`: wire, status and metrics page read
+    the fields from here. Replica.occupancy fills it.
     """
 
     num_slots: int = 0

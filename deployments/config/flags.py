@@ -1,5 +1,7 @@
 """Declares a command's flag or a service's setting once: on a field of a frozen record.
 
+A new one is a field on the record of its subject, such as LoadOptions or SchedulerOptions.
+
 `flag`, `argument` and `setting` make the fields of such a record. `section` puts one record into
 another; names stay flat on the command line and in files. The record is what the code uses. The
 command line (cli/command.py) and the check of the settings (config/checking.py) read the

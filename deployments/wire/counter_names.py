@@ -1,4 +1,7 @@
-"""Prefixes of counter names in PoolStatus. The coordinator writes them, metrics read them."""
+"""Prefixes of counter names in PoolStatus. The coordinator writes them, metrics read them.
+
+A counter that has one writer may have its name there (RequestObserver.counters).
+"""
 
 from __future__ import annotations
 
