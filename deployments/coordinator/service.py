@@ -29,7 +29,7 @@ from deployments.wire.lease_codec import (
     unpack_answer,
     write_lease,
 )
-from deployments.wire.liveness import PeerTimeoutError, beating, heard
+from deployments.wire.liveness import PeerTimeoutError, heartbeats, received
 from deployments.wire.request_codec import submit_from_pb, write_event
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
@@ -86,7 +86,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         outbox = self._driver.attach()
         reader = asyncio.create_task(self._read_requests(request_iterator, outbox))
         try:
-            with beating(outbox.beat, self._silence_s):
+            with heartbeats(outbox.beat, self._silence_s):
                 while (flush := await outbox.take()) is not None:
                     yield _flush_to_pb(flush)
         finally:
@@ -102,7 +102,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         reader = asyncio.create_task(self._read_results(request_iterator, replica))
         try:
             yield pb.WorkDown(registered=pb.Registered(epoch=self._driver.epoch))
-            with beating(replica.outbox.beat, self._silence_s):
+            with heartbeats(replica.outbox.beat, self._silence_s):
                 while (commands := await replica.outbox.take()) is not None:
                     if not commands:
                         yield pb.WorkDown()
@@ -177,7 +177,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, messages: AsyncIterator[pb.WorkUp], replica: ConnectedReplica
     ) -> None:
         try:
-            async for message in heard(messages, self._silence_s):
+            async for message in received(messages, self._silence_s):
                 take_in = partial(self._take_in, message, replica)
                 if message.HasField("result"):
                     await self._driver.read_in_turn(take_in)

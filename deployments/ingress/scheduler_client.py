@@ -23,7 +23,7 @@ from deployments.ingress.pace import ChunkPacing
 from deployments.observability.metrics.request_times import REPLAY_DIVERGED, IngressTimes
 from deployments.observability.tracing.requests import carried_trace
 from deployments.wire.endpoint import Address
-from deployments.wire.liveness import Backoff, heard
+from deployments.wire.liveness import Backoff, received
 from deployments.wire.request_codec import event_from_pb, submit_to_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
@@ -219,7 +219,7 @@ class SchedulerClient:
             stub = pb_grpc.CoordinatorServiceStub(channel)
             call = stub.Generate(_messages(outgoing), metadata=endpoint.metadata)
             try:
-                async for message in heard(aiter(call), self._silence_s):
+                async for message in received(aiter(call), self._silence_s):
                     if self._outgoing is None:
                         self._connected(endpoint, outgoing)
                         backoff.succeeded()

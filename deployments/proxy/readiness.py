@@ -69,6 +69,6 @@ class Readiness:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
 
-        asked = {**scope, "path": _HEALTH, "raw_path": _HEALTH.encode(), "query_string": b""}
-        await self._app(asked, receive, send)
+        own = {**scope, "path": _HEALTH, "raw_path": _HEALTH.encode(), "query_string": b""}
+        await self._app(own, receive, send)
         return statuses[0]

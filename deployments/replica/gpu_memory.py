@@ -37,10 +37,10 @@ def memory_share(config: ServiceConfig, role: Role, device: torch.device) -> flo
     for num_targets, num_drafts in crowds(config):
         own_count, own = (num_targets, target) if role is Role.TARGET else (num_drafts, draft)
         if own is not None and own_count:
-            crowd = (
+            neighbours = (
                 [target] * num_targets + [draft] * num_drafts if draft else [target] * num_targets
             )
-            shares.append(share_of(own, crowd, total, DEFAULT_GPU_MEMORY_UTILIZATION))
+            shares.append(share_of(own, neighbours, total, DEFAULT_GPU_MEMORY_UTILIZATION))
     return min(shares, default=DEFAULT_GPU_MEMORY_UTILIZATION)
 
 

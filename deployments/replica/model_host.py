@@ -71,14 +71,14 @@ def host_model(
     config: ServiceConfig,
     role: Role,
     num_threads: int,
-    tell: Callable[[str], None] | None = None,
+    on_stage: Callable[[str], None] | None = None,
     ranks: Ranks | None = None,
 ) -> HostedModel:
     """Load the role's model, as rank 0 of `ranks`; None means that it is the only one.
 
     Call it in the thread that will run the leases.
     """
-    loaded = _load(config, role, num_threads, tell)
+    loaded = _load(config, role, num_threads, on_stage)
     ranks = ranks or OneRank()
     # Draft and target share the tokenizer: a grammar means the same to both.
     grammars = Compiler(
@@ -108,7 +108,7 @@ def _load(
     config: ServiceConfig,
     role: Role,
     num_threads: int,
-    tell: Callable[[str], None] | None = None,
+    on_stage: Callable[[str], None] | None = None,
 ) -> LoadedModel:
     torch.set_num_threads(num_threads)
     is_target = role is Role.TARGET
@@ -123,4 +123,6 @@ def _load(
     )
     load = loading.load_config() if is_target else loading.draft_config()
     max_choices = pool.max_choices if is_target else pool.max_group_size
-    return load_model(resolve_model(path), replace(load, on_stage=tell, max_choices=max_choices))
+    return load_model(
+        resolve_model(path), replace(load, on_stage=on_stage, max_choices=max_choices)
+    )

@@ -29,7 +29,7 @@ from deployments.observability.logs import begin_replica_logs
 from deployments.observability.process import ProcessName
 from deployments.observability.tracing.lease_spans import LeaseSpans
 from deployments.observability.tracing.provider import begin_tracing
-from deployments.replica.start_stages import tell_stage
+from deployments.replica.start_stages import report_stage
 from deployments.replica.work_loop import WorkLoop
 from specdec_core.messages import Role
 
@@ -63,8 +63,8 @@ class _PoolReplica:
             await tell_target_begins(self._coordinator)
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         loop = asyncio.get_running_loop()
-        tell = partial(tell_stage, self._coordinator.application, self._id)
-        hosted = await loop.run_in_executor(executor, _load, config, self.role, tell)
+        on_stage = partial(report_stage, self._coordinator.application, self._id)
+        hosted = await loop.run_in_executor(executor, _load, config, self.role, on_stage)
         work = WorkLoop(
             hosted.runner,
             describe=lambda incarnation: hosted.describe(self._id, incarnation),
@@ -119,12 +119,12 @@ class _Work(NamedTuple):
         self.ranks.close()
 
 
-def _load(config: ServiceConfig, role: Role, tell: Callable[[str], None]) -> HostedModel:
-    tell("importing PyTorch")
+def _load(config: ServiceConfig, role: Role, on_stage: Callable[[str], None]) -> HostedModel:
+    on_stage("importing PyTorch")
     from deployments.replica.model_host import host_model
 
-    hosted = host_model(config, role, config.threads_per_replica(os.cpu_count() or 1), tell)
-    tell("loaded")
+    hosted = host_model(config, role, config.threads_per_replica(os.cpu_count() or 1), on_stage)
+    on_stage("loaded")
     return hosted
 
 

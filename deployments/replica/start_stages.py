@@ -13,7 +13,7 @@ from ray.experimental import internal_kv
 _NAMESPACE = b"specdec-start"
 
 
-def tell_stage(application: str, replica_id: str, stage: str) -> None:
+def report_stage(application: str, replica_id: str, stage: str) -> None:
     """Report a stage. A report that is lost changes nothing."""
     with contextlib.suppress(Exception):
         internal_kv._internal_kv_put(f"{application}/{replica_id}", stage, namespace=_NAMESPACE)
@@ -25,8 +25,8 @@ def stages(application: str) -> list[str]:
     If several replicas are at the same stage, their number precedes it.
     """
     keys = internal_kv._internal_kv_list(f"{application}/", namespace=_NAMESPACE)
-    found = Counter(f"{_role(key)}: {_told(key)}" for key in keys)
-    return [name if count == 1 else f"{count} x {name}" for name, count in sorted(found.items())]
+    counts = Counter(f"{_role(key)}: {_stage(key)}" for key in keys)
+    return [name if count == 1 else f"{count} x {name}" for name, count in sorted(counts.items())]
 
 
 def forget_stages(application: str) -> None:
@@ -34,7 +34,7 @@ def forget_stages(application: str) -> None:
     internal_kv._internal_kv_del(f"{application}/", del_by_prefix=True, namespace=_NAMESPACE)
 
 
-def _told(key: bytes) -> str:
+def _stage(key: bytes) -> str:
     return (internal_kv._internal_kv_get(key, namespace=_NAMESPACE) or b"").decode()
 
 

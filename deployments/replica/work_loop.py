@@ -32,7 +32,7 @@ from deployments.wire.lease_codec import (
     register_to_pb,
     write_result,
 )
-from deployments.wire.liveness import Backoff, beat_s, heard
+from deployments.wire.liveness import Backoff, heartbeat_interval_s, received
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.messages import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role
@@ -51,9 +51,9 @@ class StreamGeneration:
     def end(self) -> None:
         self.now += 1
 
-    def is_void(self, life: int) -> bool:
-        """Return whether what was read in generation `life` is no longer awaited."""
-        return life != self.now
+    def is_void(self, generation: int) -> bool:
+        """Return whether what was read in generation `generation` is no longer awaited."""
+        return generation != self.now
 
 
 logger = logging.getLogger(__name__)
@@ -138,14 +138,14 @@ class WorkLoop:
         self._has_tried = False
         """Whether its first stream is over. Before that, a coordinator's clients may wait for
         it."""
-        self._asked_s: float | None = None
+        self._drain_requested_at_s: float | None = None
         """Time at which it first asked to leave."""
         self._drained = asyncio.Event()
         self._failed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._free_s = 0.0
         """Time at which the last lease ended."""
-        self._lives = StreamGeneration()
+        self._generation = StreamGeneration()
         self._stuck_at_s = float("inf")
         """Time from which the running lease counts as stuck."""
 
@@ -169,7 +169,7 @@ class WorkLoop:
             except Exception:
                 logger.exception("the work stream broke")
             self._is_registered, self._has_tried = False, True
-            if self._asked_s is not None and not self._was_target:
+            if self._drain_requested_at_s is not None and not self._was_target:
                 self._drained.set()
             if not self._drained.is_set():
                 await asyncio.sleep(backoff.next_wait_s())
@@ -186,12 +186,12 @@ class WorkLoop:
         if self._has_tried and not (self._is_registered or self._was_target):
             self._drained.set()
             return
-        self._asked_s = self._clock()
-        self._ask_to_leave()
+        self._drain_requested_at_s = self._clock()
+        self._request_drain()
         while not await self._is_drained_within(timeout_s):
             stays = self._is_registered and not self.is_stuck and await is_awaited()
             if not stays:
-                waited_s = self._clock() - self._asked_s
+                waited_s = self._clock() - self._drain_requested_at_s
                 logger.warning(
                     "not drained after %.0f s; other replicas replay the remaining sequences",
                     waited_s,
@@ -205,8 +205,8 @@ class WorkLoop:
                 await self._drained.wait()
         return self._drained.is_set()
 
-    def _ask_to_leave(self) -> None:
-        if self._asked_s is not None:
+    def _request_drain(self) -> None:
+        if self._drain_requested_at_s is not None:
             self._outgoing.put_nowait(pb.WorkUp(drain=pb.Drain()))
 
     async def _serve_stream(self, backoff: Backoff) -> None:
@@ -215,13 +215,13 @@ class WorkLoop:
         self._outgoing = asyncio.Queue()
         info = self._describe(self._draw.getrandbits(64))
         self._outgoing.put_nowait(pb.WorkUp(register=register_to_pb(info)))
-        self._ask_to_leave()
+        self._request_drain()
         async with endpoint.channel() as channel:
             stub = pb_grpc.CoordinatorServiceStub(channel)
             call = stub.Work(self._messages(self._outgoing), metadata=endpoint.metadata)
             reader = asyncio.create_task(self._read(call, info, backoff))
             failed = asyncio.create_task(self._failed.wait())
-            heartbeats = asyncio.create_task(self._beat(self._outgoing))
+            heartbeats = asyncio.create_task(self._send_heartbeats(self._outgoing))
             try:
                 await asyncio.wait({reader, failed}, return_when=asyncio.FIRST_COMPLETED)
                 if reader.done():
@@ -230,25 +230,27 @@ class WorkLoop:
                 for task in (reader, failed, heartbeats):
                     task.cancel()
                 self._outgoing.put_nowait(None)
-                self._lives.end()
+                self._generation.end()
 
     async def _read(
         self, messages: AsyncIterable[pb.WorkDown], info: ReplicaInfo, backoff: Backoff
     ) -> None:
-        async for message in heard(aiter(messages), self._silence_s):
+        async for message in received(aiter(messages), self._silence_s):
             await self._carry_out(message, info, backoff)
             if self._drained.is_set():
                 return
 
     async def _messages(self, outgoing: Outgoing) -> AsyncIterator[pb.WorkUp]:
         while (message := await outgoing.get()) is not None:
-            if message.HasField("drain") and self._asked_s is not None:
-                message.drain.asked_ago_s = self._clock() - self._asked_s  # when it is sent
+            if message.HasField("drain") and self._drain_requested_at_s is not None:
+                message.drain.asked_ago_s = (
+                    self._clock() - self._drain_requested_at_s
+                )  # when it is sent
             yield message
 
-    async def _beat(self, outgoing: Outgoing) -> None:
+    async def _send_heartbeats(self, outgoing: Outgoing) -> None:
         while True:
-            await asyncio.sleep(beat_s(self._silence_s))
+            await asyncio.sleep(heartbeat_interval_s(self._silence_s))
             occupancy = occupancy_to_pb(self._runner.occupancy)
             outgoing.put_nowait(pb.WorkUp(heartbeat=pb.Heartbeat(occupancy=occupancy)))
 
@@ -263,17 +265,17 @@ class WorkLoop:
                 received_s = self._clock()
                 lease = lease_from_pb(message.lease, info.replica_id)
                 asked = lease, message.lease.traces, received_s
-                self._order(partial(self._execute, *asked, self._lives.now, self._outgoing))
+                self._order(partial(self._execute, *asked, self._generation.now, self._outgoing))
             case "free":
                 sequence_ids = tuple(message.free.sequence_ids)
                 self._order(partial(self._run, partial(self._runner.free, sequence_ids)))
             case "reset":
-                self._lives.end()
+                self._generation.end()
                 await self._in_thread(self._runner.reset)
                 done = pb.ResetDone(incarnation=message.reset.incarnation)
                 self._outgoing.put_nowait(pb.WorkUp(reset_done=done))
             case "drained":
-                self._order(partial(self._tell, self._drained.set))
+                self._order(partial(self._call_in_loop, self._drained.set))
                 await self._drained.wait()
 
     def _order(self, work: Callable[[], object]) -> None:
@@ -291,21 +293,21 @@ class WorkLoop:
             work()
         except Exception:
             logger.exception("the thread that runs leases failed; this replica cannot continue")
-            self._tell(self._failed.set)
+            self._call_in_loop(self._failed.set)
 
     def _execute(
         self,
         lease: GroupLease,
         traces: Sequence[pb.RowTrace],
         received_s: float,
-        life: int,
+        generation: int,
         outgoing: Outgoing,
     ) -> None:
         """Run a lease in the thread, unless it belongs to an earlier stream generation.
 
         The results of such leases are no longer awaited.
         """
-        if self._lives.is_void(life):
+        if self._generation.is_void(generation):
             return
         began_s = max(received_s, self._free_s)
         self._stuck_at_s = self._clock() + _STUCK_TTLS * lease.ttl_s
@@ -315,9 +317,9 @@ class WorkLoop:
             self._stuck_at_s = float("inf")
         self._free_s = self._clock()
         executed = _Executed(lease, result, self._runner.occupancy, began_s, traces)
-        self._tell(partial(self._answer, executed, outgoing))
+        self._call_in_loop(partial(self._answer, executed, outgoing))
 
-    def _tell(self, call: Callable[[], object]) -> None:
+    def _call_in_loop(self, call: Callable[[], object]) -> None:
         """From the thread, run `call` in the loop. If the loop is closed, nothing waits for the
         call."""
         with contextlib.suppress(RuntimeError):

@@ -143,7 +143,7 @@ def _write_rows(message: pb.GroupLease, rows: Sequence[LeaseRow]) -> None:
     if any(num_scored):
         message.num_scored = pack_ids(num_scored)
     message.rules.extend(
-        _rules_to_pb(place, its) for place, its in enumerate(rules) if its is not None
+        _rules_to_pb(row_index, its) for row_index, its in enumerate(rules) if its is not None
     )
 
 
@@ -182,9 +182,9 @@ def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
     )
 
 
-def _rules_to_pb(place: int, rules: SamplingRules) -> pb.RowRules:
+def _rules_to_pb(row_index: int, rules: SamplingRules) -> pb.RowRules:
     return pb.RowRules(
-        row=place,
+        row=row_index,
         sampling=sampling_to_pb(rules.params),
         prompt_len=rules.prompt_len,
         stop_ids=pack_ids(sorted(rules.stop_ids)),
@@ -209,9 +209,9 @@ def occupancy_to_pb(occupancy: Occupancy) -> pb.Occupancy:
 
 def occupancy_from_pb(message: pb.Occupancy) -> Occupancy:
     """Return the record. A metric that the sender does not know keeps its default."""
-    found: dict[str, Any] = {name: getattr(message, name) for name in _COUNTS}
-    found |= {name: message.metrics[name] for name in REPLICA_METRICS if name in message.metrics}
-    return Occupancy(**found)
+    fields: dict[str, Any] = {name: getattr(message, name) for name in _COUNTS}
+    fields |= {name: message.metrics[name] for name in REPLICA_METRICS if name in message.metrics}
+    return Occupancy(**fields)
 
 
 def replica_metrics(occupancy: Occupancy) -> dict[str, float]:
@@ -232,12 +232,12 @@ def write_result(message: pb.GroupResult, result: GroupResult) -> None:
     message.sequence_ids.extend([row.sequence_id for row in result.rows])
     message.shapes = pack_ids(shapes)
     message.token_ids = pack_ids(token_ids)
-    for place, row in enumerate(result.rows):
+    for row_index, row in enumerate(result.rows):
         if row.error:
-            message.errors.add(row=place, message=row.error)
+            message.errors.add(row=row_index, message=row.error)
         if row.logprobs or row.prompt_logprobs:
             message.logprobs.add(
-                row=place,
+                row=row_index,
                 logprobs=logprobs_to_pb(row.logprobs),
                 prompt_logprobs=logprobs_to_pb(row.prompt_logprobs),
             )
@@ -298,10 +298,10 @@ def _with_reports(rows: Sequence[RowResult], message: pb.GroupResult) -> list[Ro
     matched = unpack_ids(message.num_found) or (0,) * len(rows)
     return [
         row._replace(
-            logprobs=logprobs.get(place, ()),
-            prompt_logprobs=scored.get(place, ()),
-            error=errors.get(place, ""),
+            logprobs=logprobs.get(row_index, ()),
+            prompt_logprobs=scored.get(row_index, ()),
+            error=errors.get(row_index, ""),
             num_matched=num_matched,
         )
-        for place, (row, num_matched) in enumerate(zip(rows, matched, strict=True))
+        for row_index, (row, num_matched) in enumerate(zip(rows, matched, strict=True))
     ]

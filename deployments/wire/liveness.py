@@ -106,7 +106,7 @@ class Watchdog(Patience):
             self._task.cancel()
 
 
-def beat_s(silence_s: float | None = None) -> float:
+def heartbeat_interval_s(silence_s: float | None = None) -> float:
     """Return the seconds between two heartbeats for a peer that waits `silence_s`.
 
     None: for a peer that waits SILENCE_S.
@@ -114,7 +114,7 @@ def beat_s(silence_s: float | None = None) -> float:
     return HEARTBEAT_S if silence_s is None else silence_s / LOOKS
 
 
-async def heard(messages: AsyncIterator[T], silence_s: float | None = None) -> AsyncGenerator[T]:
+async def received(messages: AsyncIterator[T], silence_s: float | None = None) -> AsyncGenerator[T]:
     """Yield `messages` until their end. Raises PeerTimeoutError after `silence_s` of silence.
 
     None: after SILENCE_S. The time that a message takes here does not count as silence.
@@ -136,9 +136,9 @@ async def heard(messages: AsyncIterator[T], silence_s: float | None = None) -> A
 
 
 @contextlib.contextmanager
-def beating(beat: Callable[[], None], silence_s: float | None = None) -> Iterator[None]:
-    """Call `beat` every `beat_s` inside the context, whatever else is sent."""
-    timer = _Timer(beat_s(silence_s), beat)
+def heartbeats(send: Callable[[], None], silence_s: float | None = None) -> Iterator[None]:
+    """Call `send` every `heartbeat_interval_s` inside the context, whatever else is sent."""
+    timer = _Timer(heartbeat_interval_s(silence_s), send)
     try:
         yield
     finally:

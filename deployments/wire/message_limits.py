@@ -18,14 +18,14 @@ _BYTES_PER_LOGPROB = 16
 _REST = 2**20
 
 
-def most_message_bytes(pool: SchedulerConfig, max_body_bytes: int) -> int:
+def most_message_bytes(config: SchedulerConfig, max_body_bytes: int) -> int:
     """Return the maximum size of a message to the coordinator.
 
     It holds a request with everything it may set, or a group's answer with everything it may
     report.
     """
     request = _BYTES_PER_BODY_BYTE * max_body_bytes + _BYTES_PER_ID * _LONGEST_CONTEXT
-    num_chosen = pool.speculation.num_draft_tokens + 1
-    tokens = pool.max_group_size * (pool.prefill_chunk + num_chosen)
+    num_chosen = config.speculation.num_draft_tokens + 1
+    tokens = config.max_group_size * (config.prefill_chunk + num_chosen)
     answer = tokens * (_BYTES_PER_ID + (MAX_LOGPROBS + 1) * _BYTES_PER_LOGPROB)
     return max(request, answer) + _REST

@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         name="reset-reads-on",
         path="deployments/replica/work_loop.py",
-        old="                self._lives.end()\n                await self._in_thread",
+        old="                self._generation.end()\n                await self._in_thread",
         new="                await self._in_thread",
         breaks="a replica that was given up runs what nobody waits for before it serves again",
         killed_by=_FOUND,
@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         name="the-silent-are-kept-by-the-service",
         path="deployments/coordinator/service.py",
-        old="async for message in heard(messages, self._silence_s):",
+        old="async for message in received(messages, self._silence_s):",
         new="async for message in messages:",
         breaks="a replica whose machine is gone keeps its sequences until TCP gives up",
         killed_by=_FOUND,

@@ -30,8 +30,8 @@ MUTANTS = (
     Mutant(
         name="void-lease-runs",
         path="deployments/replica/work_loop.py",
-        old="return life != self.now",
-        new="return life > self.now",
+        old="return generation != self.now",
+        new="return generation > self.now",
         breaks="a replica that was given up runs what nobody waits for before it serves again",
         killed_by=_FOUND,
     ),
@@ -97,7 +97,7 @@ MUTANTS = (
     Mutant(
         name="asked-to-leave-only-once",
         path="deployments/replica/work_loop.py",
-        old="        self._ask_to_leave()\n        async with",
+        old="        self._request_drain()\n        async with",
         new="        async with",
         breaks="who leaves gets work from the coordinator that follows, until its time is over",
         killed_by=(

@@ -37,8 +37,8 @@ MUTANTS = (
     Mutant(
         name="last-difference-reported",
         path=_COMPARE,
-        old="(place for place, (a, b) in enumerate(pairs) if a != b), len(expected.token_ids)",
-        new="(place for place, (a, b) in reversed([*enumerate(pairs)]) if a != b),\n"
+        old="(index for index, (a, b) in enumerate(pairs) if a != b), len(expected.token_ids)",
+        new="(index for index, (a, b) in reversed([*enumerate(pairs)]) if a != b),\n"
         "        len(expected.token_ids),",
         breaks="the gap is judged behind tokens that differ already",
         killed_by=(_COMPARE_TESTS + "test_the_first_difference_is_the_one_reported",),

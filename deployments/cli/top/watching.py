@@ -24,7 +24,7 @@ _SPEAKS_HTTP_1 = "Failed parsing HTTP/2"
 _WRONG = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 """Errors that a retry does not fix."""
 
-Ask = Callable[[], Poll]
+Poller = Callable[[], Poll]
 
 
 class AwayError(SpecdecError):
@@ -32,7 +32,7 @@ class AwayError(SpecdecError):
 
 
 @contextmanager
-def service_at(address: str, api_key: str | None) -> Iterator[Ask]:
+def service_at(address: str, api_key: str | None) -> Iterator[Poller]:
     """Yield a function that asks the service for its status.
 
     It raises AwayError, or InvalidRequestError if the key is wrong or the address is that of
@@ -44,32 +44,32 @@ def service_at(address: str, api_key: str | None) -> Iterator[Ask]:
     with grpc.insecure_channel(address, options=MESSAGE_OPTIONS) as channel:
         stub = pb_grpc.GenerationServiceStub(channel)
 
-        def ask() -> Poll:
+        def poll_service() -> Poll:
             try:
                 status = stub.PoolStatus(
                     pb.PoolStatusRequest(), metadata=metadata, timeout=_TIMEOUT_S
                 )
             except grpc.RpcError as error:
-                raise _told(address, error) from error
+                raise _error_of(address, error) from error
             return Poll(status, time.monotonic())
 
-        yield ask
+        yield poll_service
 
 
-def show_once(ask: Ask, address: str, interval_s: float, console: Console) -> None:
+def show_once(poll_service: Poller, address: str, interval_s: float, console: Console) -> None:
     """Show one view from two polls, so that there are rates."""
-    first = ask()
+    first = poll_service()
     time.sleep(interval_s)
-    console.print(view(address, ask(), first))
+    console.print(view(address, poll_service(), first))
 
 
-def watch(ask: Ask, address: str, interval_s: float, console: Console) -> None:
+def watch(poll_service: Poller, address: str, interval_s: float, console: Console) -> None:
     """Show views until Ctrl-C."""
     earlier: Poll | None = None
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         while True:
             try:
-                poll = ask()
+                poll = poll_service()
                 live.update(view(address, poll, earlier), refresh=True)
                 earlier = poll
             except AwayError as error:
@@ -78,7 +78,7 @@ def watch(ask: Ask, address: str, interval_s: float, console: Console) -> None:
             time.sleep(interval_s)
 
 
-def _told(address: str, error: grpc.RpcError) -> SpecdecError:
+def _error_of(address: str, error: grpc.RpcError) -> SpecdecError:
     details = error.details() if isinstance(error, grpc.Call) else None
     message = (details or type(error).__name__).splitlines()[0]
     if isinstance(error, grpc.Call) and error.code() in _WRONG:

@@ -19,7 +19,7 @@ from deployments.cli.verify.compare import (
     first_difference,
     logprob_change,
 )
-from deployments.cli.verify.gap import Company, Decoded, Gap, measure_gap, measure_logit_change
+from deployments.cli.verify.gap import BatchShape, Decoded, Gap, measure_gap, measure_logit_change
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import Numerics, SchedulerConfig, SpecMethod, uses_draft_model
 from specdec_core.engine import AlgorithmName, Engine
@@ -34,9 +34,9 @@ Report = Callable[[str, int], None]
 """Called with the name of the decoding and its number of newly finished answers."""
 
 
-def company_of(cell: Cell) -> Company:
+def batch_shape_of(cell: Cell) -> BatchShape:
     _, num_draft_tokens, batch_size, _ = cell.point
-    return Company(batch_size, num_draft_tokens, is_padded=cell.algorithm in PADDED)
+    return BatchShape(batch_size, num_draft_tokens, is_padded=cell.algorithm in PADDED)
 
 
 class Judged(NamedTuple):
@@ -112,7 +112,7 @@ class Audit:
     references: dict[tuple[int, float], Answer] = field(default_factory=dict)
     """Reference answers by (prompt, temperature). Answers of an earlier audit may be put here."""
     reference_speed: Speed = field(default_factory=Speed)
-    _logit_changes: dict[Company, float] = field(default_factory=dict)
+    _logit_changes: dict[BatchShape, float] = field(default_factory=dict)
 
     def reference(self, prompt: int, temperature: float) -> Answer:
         """Return the answer of plain decoding, one sequence at a time."""
@@ -134,19 +134,19 @@ class Audit:
         answers, stats = self._decode(cell, prompts)
         seconds = time.perf_counter() - started
         pairs = list(zip(expected, answers, strict=True))
-        found = [
+        differences = [
             difference
             for prompt, (right, answer) in zip(prompts, pairs, strict=True)
             if (difference := first_difference(prompt, right, answer)) is not None
         ]
-        judged = self._judge(cell, prompts, found)
+        judged = self._judge(cell, prompts, differences)
         params = self.make_request(prompts[0], cell.point.temperature).params
         return CellResult(
             cell=cell,
             numerics=self.numerics,
             prompts=prompts,
             judged=judged,
-            logit_change=self._logit_changes[company_of(cell)] if found else None,
+            logit_change=self._logit_changes[batch_shape_of(cell)] if differences else None,
             logprobs=None if params.num_logprobs is None else logprob_change(pairs),
             stats=stats,
             num_tokens=sum(len(answer.token_ids) for answer in answers),
@@ -169,36 +169,38 @@ class Audit:
         return list(answers.values()), engine.stats
 
     def _judge(
-        self, cell: Cell, prompts: Sequence[int], found: Sequence[Difference]
+        self, cell: Cell, prompts: Sequence[int], differences: Sequence[Difference]
     ) -> tuple[Judged, ...]:
         """Judge differences by the measured change of logits for this company.
 
         If the known change explains too little, measure again, first with the prompts in
         question.
         """
-        company = company_of(cell)
-        if not found:
+        batch_shape = batch_shape_of(cell)
+        if not differences:
             return ()
-        if company not in self._logit_changes:
-            self._measure(cell, prompts, found)
-        judged = self._judge_by(self._logit_changes[company], cell, found)
+        if batch_shape not in self._logit_changes:
+            self._measure(cell, prompts, differences)
+        judged = self._judge_by(self._logit_changes[batch_shape], cell, differences)
         if not all(item.gap.is_rounding for item in judged):
-            self._measure(cell, prompts, found)
-            judged = self._judge_by(self._logit_changes[company], cell, found)
+            self._measure(cell, prompts, differences)
+            judged = self._judge_by(self._logit_changes[batch_shape], cell, differences)
         return judged
 
-    def _measure(self, cell: Cell, prompts: Sequence[int], found: Sequence[Difference]) -> None:
-        wanted = dict.fromkeys([*(item.prompt for item in found), *prompts])
+    def _measure(
+        self, cell: Cell, prompts: Sequence[int], differences: Sequence[Difference]
+    ) -> None:
+        wanted = dict.fromkeys([*(item.prompt for item in differences), *prompts])
         decoded = [self._decoded(prompt, cell.point.temperature) for prompt in wanted]
-        company = company_of(cell)
-        change = measure_logit_change(self.target, decoded, company)
-        self._logit_changes[company] = max(change, self._logit_changes.get(company, 0.0))
+        batch_shape = batch_shape_of(cell)
+        change = measure_logit_change(self.target, decoded, batch_shape)
+        self._logit_changes[batch_shape] = max(change, self._logit_changes.get(batch_shape, 0.0))
 
     def _judge_by(
-        self, change: float, cell: Cell, found: Sequence[Difference]
+        self, change: float, cell: Cell, differences: Sequence[Difference]
     ) -> tuple[Judged, ...]:
         temperature = cell.point.temperature
-        rows = [(item, self._decoded(item.prompt, temperature)) for item in found]
+        rows = [(item, self._decoded(item.prompt, temperature)) for item in differences]
         return tuple(
             Judged(item, measure_gap(self.target, decoded, item, change)) for item, decoded in rows
         )

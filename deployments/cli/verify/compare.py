@@ -58,7 +58,7 @@ def first_difference(prompt: int, expected: Answer, got: Answer) -> Difference |
     """Return the first difference. None if token IDs and ends are equal."""
     pairs = zip_longest(expected.token_ids, got.token_ids)
     position = next(
-        (place for place, (a, b) in enumerate(pairs) if a != b), len(expected.token_ids)
+        (index for index, (a, b) in enumerate(pairs) if a != b), len(expected.token_ids)
     )
     is_equal = position == len(expected.token_ids) == len(got.token_ids)
     if is_equal and expected.finish_reason is got.finish_reason:

@@ -61,8 +61,8 @@ def _without_layers(model: Module, num_layers: int) -> Module:
     kept = _spread_out(len(layers), num_layers)
     body = _body(twin)
     body.layers = nn.ModuleList(body.layers[index] for index in kept)
-    for place, layer in enumerate(body.layers):
-        _renumber(layer, place)
+    for index, layer in enumerate(body.layers):
+        _renumber(layer, index)
     config = copy.deepcopy(model.config)
     config.num_hidden_layers = len(kept)
     if getattr(config, "layer_types", None):
@@ -92,8 +92,8 @@ def _twin(module: _AnyModule) -> _AnyModule:
     return twin
 
 
-def _renumber(layer: nn.Module, place: int) -> None:
+def _renumber(layer: nn.Module, index: int) -> None:
     """Set the layer's index, under which its attention stores keys and values."""
     for module in layer.modules():
         if hasattr(module, "layer_idx"):
-            module.layer_idx = place  # type: ignore[assignment]
+            module.layer_idx = index  # type: ignore[assignment]

@@ -34,7 +34,7 @@ MIN_SEQUENCES = 16
 """Number of answers that are scored. A larger batch scores more."""
 
 
-class Company(NamedTuple):
+class BatchShape(NamedTuple):
     """Conditions under which rows are scored together."""
 
     batch_size: int
@@ -112,15 +112,17 @@ def _nudged(logits: Tensor, expected: int, got: int, change: float) -> Iterator[
         yield nudged
 
 
-def measure_logit_change(model: CachedModel, decoded: Sequence[Decoded], company: Company) -> float:
+def measure_logit_change(
+    model: CachedModel, decoded: Sequence[Decoded], batch_shape: BatchShape
+) -> float:
     """Return the largest change of any logit between plain decoding and rounds of B rows of K + 1
     tokens."""
     largest = 0.0
-    compared = decoded[: max(company.batch_size, MIN_SEQUENCES)]
-    for start in range(0, len(compared), company.batch_size):
-        rows = compared[start : start + company.batch_size]
-        in_company = _logits_in_company(model, rows, company)
-        for row, together in zip(rows, in_company, strict=True):
+    compared = decoded[: max(batch_shape.batch_size, MIN_SEQUENCES)]
+    for start in range(0, len(compared), batch_shape.batch_size):
+        rows = compared[start : start + batch_shape.batch_size]
+        in_batch = _logits_in_batch(model, rows, batch_shape)
+        for row, together in zip(rows, in_batch, strict=True):
             alone = torch.cat(list(_plain_passes(model, row, together.shape[0])))
             largest = max(largest, float((alone - together).abs().max()))
     return largest
@@ -138,14 +140,14 @@ def _plain_passes(model: CachedModel, decoded: Decoded, count: int) -> Iterator[
         model.free(slot)
 
 
-def _logits_in_company(
-    model: CachedModel, rows: Sequence[Decoded], company: Company
+def _logits_in_batch(
+    model: CachedModel, rows: Sequence[Decoded], batch_shape: BatchShape
 ) -> list[Tensor]:
     """Return the same logits, [N, V] per row, with all rows in each pass and K + 1 tokens per
     row."""
     logits: list[list[Tensor]] = [[] for _ in rows]
-    with _cache(model, rows, company.is_padded) as (scoring, slots):
-        for tokens in _company_passes(rows, company):
+    with _cache(model, rows, batch_shape.is_padded) as (scoring, slots):
+        for tokens in _batch_passes(rows, batch_shape):
             batch = ForwardInput.of((slots[i], *fed) for i, fed in tokens.items())
             parts = torch.split(scoring.forward(batch).logits.float(), list(batch.num_logits))
             for index, part in zip(tokens, parts, strict=True):
@@ -153,8 +155,8 @@ def _logits_in_company(
     return [torch.cat(parts) for parts in logits]
 
 
-def _company_passes(
-    rows: Sequence[Decoded], company: Company
+def _batch_passes(
+    rows: Sequence[Decoded], batch_shape: BatchShape
 ) -> Iterator[dict[int, tuple[Sequence[int], int]]]:
     """Yield for each row the tokens that it feeds, and the number of tokens with compared logits.
 
@@ -163,18 +165,18 @@ def _company_passes(
     answer.
     """
     shortest = min(len(row.token_ids) for row in rows)
-    parts = [_parts(row, company, shortest) for row in rows]
-    num_late = 0 if company.is_padded else NUM_LATE
+    parts = [_parts(row, batch_shape, shortest) for row in rows]
+    num_late = 0 if batch_shape.is_padded else NUM_LATE
     delays = [max(0, index - len(rows) + 1 + num_late) for index in range(len(rows))]
     for turn in range(max(map(len, parts)) + max(delays)):
-        places = {index: turn - delay for index, delay in enumerate(delays)}
-        yield {i: parts[i][at] for i, at in places.items() if 0 <= at < len(parts[i])}
+        indices = {index: turn - delay for index, delay in enumerate(delays)}
+        yield {i: parts[i][at] for i, at in indices.items() if 0 <= at < len(parts[i])}
 
 
-def _parts(row: Decoded, company: Company, shortest: int) -> list[tuple[Sequence[int], int]]:
+def _parts(row: Decoded, batch_shape: BatchShape, shortest: int) -> list[tuple[Sequence[int], int]]:
     """Return the prompt, then K + 1 tokens at a time."""
-    step = company.num_draft_tokens + 1
-    answer = row.token_ids[: shortest if company.is_padded else None][: NUM_COMPARED - 1]
+    step = batch_shape.num_draft_tokens + 1
+    answer = row.token_ids[: shortest if batch_shape.is_padded else None][: NUM_COMPARED - 1]
     chunks = [answer[start : start + step] for start in range(0, len(answer), step)]
     return [(row.request.prompt_token_ids, 1), *((chunk, len(chunk)) for chunk in chunks)]
 

@@ -10,8 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from deployments.cli.verify.audit import CellResult, Judged, company_of
-from deployments.cli.verify.gap import Company
+from deployments.cli.verify.audit import CellResult, Judged, batch_shape_of
+from deployments.cli.verify.gap import BatchShape
 
 MIN_WIDTH = 110
 """Minimum columns of text. The tables stay whole in a pipe and are wrapped by a narrow terminal."""
@@ -170,13 +170,13 @@ def _beside(members: Sequence[CellResult], fast: Sequence[CellResult]) -> tuple[
 
 def print_differences(console: Console, results: Sequence[CellResult]) -> None:
     """Print the first differences, at most MAX_LISTED, and the measured effect of rounding."""
-    found = [(result, item) for result in results for item in result.judged]
-    if not found:
+    differences = [(result, item) for result in results for item in result.judged]
+    if not differences:
         return
     table = _table("First differences", "cell")
     for name in ("prompt", "place", "expected", "got", "top-two gap", "gap of both", "rounding"):
         table.add_column(name, justify="right")
-    for result, item in found[:MAX_LISTED]:
+    for result, item in differences[:MAX_LISTED]:
         difference, gap = item
         table.add_row(
             result.cell.name,
@@ -189,12 +189,12 @@ def print_differences(console: Console, results: Sequence[CellResult]) -> None:
             "yes" if gap.is_rounding else "no",
         )
     console.print(table)
-    if len(found) > MAX_LISTED:
-        console.print(f"... and {len(found) - MAX_LISTED} more: see --json")
-    for company, change in _logit_changes(results).items():
-        cache = "padded" if company.is_padded else "in place"
+    if len(differences) > MAX_LISTED:
+        console.print(f"... and {len(differences) - MAX_LISTED} more: see --json")
+    for batch_shape, change in _logit_changes(results).items():
+        cache = "padded" if batch_shape.is_padded else "in place"
         console.print(
-            f"B={company.batch_size} K={company.num_draft_tokens} {cache}: other rows "
+            f"B={batch_shape.batch_size} K={batch_shape.num_draft_tokens} {cache}: other rows "
             f"change a logit by up to {change:.3g}, so a gap up to {2 * change:.3g} is "
             "rounding",
             soft_wrap=True,
@@ -205,9 +205,9 @@ def _id_or_end(token_id: int | None, reason: str | None) -> str:
     return f"end ({reason})" if token_id is None else str(token_id)
 
 
-def _logit_changes(results: Sequence[CellResult]) -> dict[Company, float]:
+def _logit_changes(results: Sequence[CellResult]) -> dict[BatchShape, float]:
     return {
-        company_of(result.cell): result.logit_change
+        batch_shape_of(result.cell): result.logit_change
         for result in results
         if result.logit_change is not None
     }

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from deployments.cli.verify.compare import Difference
-from deployments.cli.verify.gap import Company, Decoded, measure_gap, measure_logit_change
+from deployments.cli.verify.gap import BatchShape, Decoded, measure_gap, measure_logit_change
 from specdec_core.config import Numerics
 from specdec_core.loading.loader import apply_numerics
 from specdec_core.model import ForwardInput, ForwardOutput
@@ -63,26 +63,26 @@ def difference(position: int, expected: int | None, got: int | None) -> Differen
 def test_the_measured_change_is_that_of_the_shape(batch_size: int, k: int) -> None:
     rows = [decoded(*range(10, 30), *range(10, 30), prompt=(index,)) for index in range(4)]
     model = CompanyModel(step=0.25)
-    change = measure_logit_change(model, rows, Company(batch_size, k, False))
+    change = measure_logit_change(model, rows, BatchShape(batch_size, k, False))
     assert change == pytest.approx(0.25 * (batch_size * (k + 1) - 1), rel=1e-5)
     assert model.num_slots == 0
-    assert measure_logit_change(TokenListModel(), rows, Company(batch_size, k, False)) == 0.0
+    assert measure_logit_change(TokenListModel(), rows, BatchShape(batch_size, k, False)) == 0.0
 
 
 def test_answers_of_other_lengths_are_compared_to_their_ends() -> None:
     rows = [decoded(*range(2, 2 + length)) for length in (0, 1, 7, 20)]
-    assert measure_logit_change(TokenListModel(), rows, Company(4, 2, False)) == 0.0
-    assert measure_logit_change(CompanyModel(step=1.0), rows, Company(4, 2, False)) > 0
+    assert measure_logit_change(TokenListModel(), rows, BatchShape(4, 2, False)) == 0.0
+    assert measure_logit_change(CompanyModel(step=1.0), rows, BatchShape(4, 2, False)) > 0
 
 
 def test_exact_numerics_change_nothing_over_either_cache() -> None:
     model = ModelRunner(tiny_model("mistral").bfloat16(), vocab_size=VOCAB, kv_cache_tokens=2048)
     prompts = [tuple(range(5, 5 + length)) for length in (17, 2, 1, 40)]
     rows = [decoded(*range(10, 30), prompt=prompt) for prompt in prompts]
-    caches = [Company(4, 4, is_padded) for is_padded in (False, True)]
-    assert all(measure_logit_change(model, rows, company) < 1 for company in caches)
+    caches = [BatchShape(4, 4, is_padded) for is_padded in (False, True)]
+    assert all(measure_logit_change(model, rows, batch_shape) < 1 for batch_shape in caches)
     apply_numerics(model, Numerics.EXACT)
-    assert [measure_logit_change(model, rows, company) for company in caches] == [0, 0]
+    assert [measure_logit_change(model, rows, batch_shape) for batch_shape in caches] == [0, 0]
 
 
 def test_a_gap_of_twice_the_change_is_rounding_and_more_is_not() -> None:

@@ -19,7 +19,7 @@ from deployments.coordinator.service import CoordinatorServicer
 from deployments.wire import liveness as silence
 from deployments.wire.endpoint import Endpoint
 from deployments.wire.lease_codec import register_to_pb
-from deployments.wire.liveness import heard
+from deployments.wire.liveness import received
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.messages import Role
@@ -114,7 +114,7 @@ def test_the_time_that_a_message_takes_here_is_not_its_senders_silence(
 
     async def scenario() -> None:
         read = []
-        async for number in heard(three()):
+        async for number in received(three()):
             await asyncio.sleep(2 * silence.SILENCE_S)
             read.append(number)
         assert read == [0, 1, 2]
@@ -128,7 +128,7 @@ def test_who_is_cancelled_while_he_listens_is_cancelled() -> None:
         yield 0
 
     async def listen() -> None:
-        async for _ in heard(nothing()):
+        async for _ in received(nothing()):
             pass
 
     async def scenario() -> None:
@@ -206,8 +206,8 @@ def test_a_stream_that_has_ended_leaves_no_garbage() -> None:
         async def nothing() -> AsyncIterator[int]:
             yield 1
 
-        with silence.beating(lambda: None):
-            async for _ in heard(nothing()):
+        with silence.heartbeats(lambda: None):
+            async for _ in received(nothing()):
                 pass
 
     async def scenario() -> None:
