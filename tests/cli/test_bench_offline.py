@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from deployments.cli.bench.offline_report import CellRuns, cell_records
-from deployments.cli.bench.offline_runs import OfflineRun, run_cell
+from deployments.cli.bench.offline_runs import run_cell
 from deployments.cli.generate.output import STAGES
+from deployments.cli.timed_run import TimedRun
 from deployments.cli.verify.cells import Cell, Point
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import (
@@ -169,10 +170,10 @@ def test_a_run_leaves_the_loaded_models_as_it_found_them(tiny_folder: Path) -> N
     assert found[0] == found[1] == found[2]
 
 
-def run_at(tokens_per_second: float, ids: tuple[int, ...] = (1, 2)) -> OfflineRun:
+def run_at(tokens_per_second: float, ids: tuple[int, ...] = (1, 2)) -> TimedRun:
     stats = AlgorithmStats(num_committed=100, seconds={"verify": 25 / tokens_per_second})
     seconds = 100 / tokens_per_second
-    return OfflineRun(tokens={"1": ids}, ttft_s=(0.1, 0.3), stats=stats, seconds=seconds)
+    return TimedRun(tokens={"1": ids}, ttft_s=(0.1, 0.3), stats=stats, seconds=seconds)
 
 
 def test_the_ratio_is_taken_turn_by_turn() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from deployments.cli.eval_draft.costs import StepCosts
 from deployments.cli.eval_draft.report import Point, best_point, verdict
-from deployments.cli.eval_draft.runs import Run
+from deployments.cli.timed_run import TimedRun
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.request import RequestStats
 from tests.cli.conftest import Outcome, Specdec
@@ -111,7 +111,7 @@ def test_contradictions_are_refused(evaluate: Evaluate, flags: list[object], mes
     assert message in outcome.err
 
 
-def _run(tokens_per_second: float, accepted: int, k: int) -> Run:
+def _run(tokens_per_second: float, accepted: int, k: int) -> TimedRun:
     stats = AlgorithmStats(
         num_rounds=10,
         num_committed=10 + accepted,
@@ -121,7 +121,7 @@ def _run(tokens_per_second: float, accepted: int, k: int) -> Run:
         num_accepted=accepted,
     )
     request_stats = {"1": RequestStats(num_accepted=accepted, acceptance_histogram=(0, 10))}
-    return Run(
+    return TimedRun(
         tokens={"1": (1, 2)},
         request_stats=request_stats,
         stats=stats,

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from deployments.cli.bench.offline_runs import OfflineRun, detokenise_seconds
-from deployments.cli.generate.output import STAGES, run_stats
+from deployments.cli.bench.offline_runs import detokenise_seconds
+from deployments.cli.generate.output import STAGES
+from deployments.cli.timed_run import TimedRun
 from deployments.cli.verify.cells import PLAIN, Cell
 from deployments.text.detokenizer import Decode
 
@@ -18,7 +19,7 @@ class CellRuns(NamedTuple):
     """A cell and its runs, in order."""
 
     cell: Cell
-    runs: list[OfflineRun]
+    runs: list[TimedRun]
 
 
 Record = dict[str, Any]
@@ -34,7 +35,7 @@ def cell_records(measured: Sequence[CellRuns], decode: Decode) -> list[Record]:
     ]
 
 
-def _record(cell: Cell, runs: Sequence[OfflineRun], plain: Sequence[OfflineRun] | None) -> Record:
+def _record(cell: Cell, runs: Sequence[TimedRun], plain: Sequence[TimedRun] | None) -> Record:
     method, num_draft_tokens, batch_size, _ = cell.point
     return {
         "name": cell.name,
@@ -47,12 +48,12 @@ def _record(cell: Cell, runs: Sequence[OfflineRun], plain: Sequence[OfflineRun] 
         "mean_acceptance_length": median(run.stats.mean_acceptance_length for run in runs),
         "median_ttft_ms": median(_median_ttft_ms(run) for run in runs),
         "stage_shares": stage_shares(runs),
-        "different_outputs": None if plain is None else _num_different(runs[0], plain[0]),
+        "different_outputs": None if plain is None else runs[0].num_different(plain[0]),
         "runs": [_run_record(run) for run in runs],
     }
 
 
-def ratio(runs: Sequence[OfflineRun], plain: Sequence[OfflineRun]) -> float:
+def ratio(runs: Sequence[TimedRun], plain: Sequence[TimedRun]) -> float:
     """Return the tokens per second relative to plain decoding at the same batch size.
 
     This is the median of the ratios turn by turn. A slow minute of the machine then counts on both
@@ -64,7 +65,7 @@ def ratio(runs: Sequence[OfflineRun], plain: Sequence[OfflineRun]) -> float:
     )
 
 
-def stage_shares(runs: Sequence[OfflineRun]) -> dict[str, float]:
+def stage_shares(runs: Sequence[TimedRun]) -> dict[str, float]:
     """Return each stage's share of the seconds of all runs. `other` is the time outside all
     stages."""
     total = sum(run.seconds for run in runs)
@@ -74,19 +75,12 @@ def stage_shares(runs: Sequence[OfflineRun]) -> dict[str, float]:
     return shares | {"other": max(1.0 - sum(shares.values()), 0.0)}
 
 
-def _num_different(run: OfflineRun, plain: OfflineRun) -> int:
-    """Return the number of requests whose tokens differ from plain decoding at the same batch
-    size."""
-    return sum(run.tokens.get(name) != ids for name, ids in plain.tokens.items())
-
-
-def _median_ttft_ms(run: OfflineRun) -> float:
+def _median_ttft_ms(run: TimedRun) -> float:
     return 1000 * median(run.ttft_s)
 
 
-def _run_record(run: OfflineRun) -> Record:
-    totals = run_stats(run.stats, num_requests=len(run.tokens), seconds=run.seconds)
-    return {**totals, "median_ttft_ms": _median_ttft_ms(run)}
+def _run_record(run: TimedRun) -> Record:
+    return {**run.totals(), "median_ttft_ms": _median_ttft_ms(run)}
 
 
 def cells_table(records: Sequence[Record]) -> Table:

@@ -10,8 +10,8 @@ from typing import Any
 from rich.table import Table
 
 from deployments.cli.eval_draft.costs import StepCosts
-from deployments.cli.eval_draft.runs import Run, acceptance_length
-from deployments.cli.generate.output import run_stats
+from deployments.cli.timed_run import TimedRun
+from specdec_core.request import RequestStats
 
 USEFUL_SPEEDUP = 1.05
 """Minimum speed-up of a draft that is worth its memory. Measurements differ by as much from run to
@@ -23,8 +23,8 @@ class Point:
     """Results of one K."""
 
     num_draft_tokens: int
-    run: Run
-    plain: Run
+    run: TimedRun
+    plain: TimedRun
     costs: StepCosts
     categories: Mapping[str, str]
     """Category by request ID."""
@@ -47,11 +47,6 @@ class Point:
         return self.run.tokens_per_round * plain_s / (share * proposed_s + (1.0 - share) * plain_s)
 
     @property
-    def num_different(self) -> int:
-        """Number of requests whose tokens differ from plain decoding."""
-        return sum(self.run.tokens[name] != ids for name, ids in self.plain.tokens.items())
-
-    @property
     def by_category(self) -> dict[str, float]:
         grouped = defaultdict(list)
         for name, stats in self.run.request_stats.items():
@@ -59,12 +54,9 @@ class Point:
         return {name: acceptance_length(stats) for name, stats in sorted(grouped.items())}
 
     def record(self) -> dict[str, Any]:
-        totals = run_stats(
-            self.run.stats, num_requests=len(self.run.tokens), seconds=self.run.seconds
-        )
         return {
             "num_draft_tokens": self.num_draft_tokens,
-            **totals,
+            **self.run.totals(),
             "tokens_per_round": self.run.tokens_per_round,
             "proposed_share": self.run.proposed_share,
             "acceptance_length_by_category": self.by_category,
@@ -72,8 +64,14 @@ class Point:
             "target_pass_seconds": self.costs.target_pass_s[self.num_draft_tokens],
             "predicted_speedup": self.predicted_speedup,
             "measured_speedup": self.measured_speedup,
-            "different_outputs": self.num_different,
+            "different_outputs": self.run.num_different(self.plain),
         }
+
+
+def acceptance_length(stats: Sequence[RequestStats]) -> float:
+    """Return the tokens committed per round with a proposal, over several requests."""
+    rounds = sum(s.num_proposed_rounds for s in stats)
+    return 1.0 + sum(s.num_accepted for s in stats) / rounds if rounds else 0.0
 
 
 def best_point(points: Sequence[Point]) -> Point:
@@ -104,7 +102,7 @@ def record(points: Sequence[Point], settings: Mapping[str, Any]) -> dict[str, An
     plain, costs = points[0].plain, points[0].costs
     return {
         "settings": dict(settings),
-        "plain": run_stats(plain.stats, num_requests=len(plain.tokens), seconds=plain.seconds),
+        "plain": plain.totals(),
         "plain_pass_seconds": costs.target_pass_s[0],
         "draft_step_seconds": costs.draft_step_s,
         "points": [point.record() for point in points],
@@ -123,7 +121,7 @@ def points_table(points: Sequence[Point]) -> Table:
             f"{point.predicted_speedup:.2f}",
             f"{point.measured_speedup:.2f}",
             f"{point.run.tokens_per_second:.1f}",
-            str(point.num_different),
+            str(point.run.num_different(point.plain)),
         )
     return table
 

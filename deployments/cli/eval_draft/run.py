@@ -24,11 +24,11 @@ from deployments.cli.eval_draft.report import (
     record,
     verdict,
 )
-from deployments.cli.eval_draft.runs import decode
 from deployments.cli.generate.prompt_file import PromptLine
 from deployments.cli.generate.prompt_text import line_request
 from deployments.cli.plotting import check_can_plot
 from deployments.cli.progress import cell_progress
+from deployments.cli.timed_run import decode
 from deployments.config.flags import values_of
 from specdec_core.engine import AlgorithmName
 from specdec_core.loading.loader import LoadedPair

@@ -1,12 +1,14 @@
-"""Runs of an evaluation: the same requests decoded without speculation, and with every K."""
+"""A measured run: a new engine decodes requests that are queued together, over loaded models."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+from deployments.cli.generate.output import run_stats
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import SchedulerConfig
 from specdec_core.engine import AlgorithmName, Engine
@@ -19,12 +21,15 @@ Report = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class TimedRun:
     """One run over all requests."""
 
     tokens: dict[str, tuple[int, ...]]
     """Emitted token IDs by request."""
-    request_stats: dict[str, RequestStats]
+    ttft_s: tuple[float, ...] = ()
+    """Seconds from the start of the run to each request's first token, its wait for a slot
+    included."""
+    request_stats: dict[str, RequestStats] = field(default_factory=dict)
     stats: AlgorithmStats
     seconds: float
 
@@ -44,6 +49,14 @@ class Run:
         rounds = self.stats.num_sequence_rounds
         return self.stats.num_proposed_rounds / rounds if rounds else 0.0
 
+    def totals(self) -> dict[str, Any]:
+        """Return the totals as `specdec generate --stats` writes them."""
+        return run_stats(self.stats, num_requests=len(self.tokens), seconds=self.seconds)
+
+    def num_different(self, plain: TimedRun) -> int:
+        """Return the number of requests whose tokens differ from those of plain decoding."""
+        return sum(self.tokens.get(name) != ids for name, ids in plain.tokens.items())
+
 
 def decode(
     target: CachedModel,
@@ -52,26 +65,33 @@ def decode(
     requests: Sequence[Request],
     report: Report,
     algorithm: AlgorithmName = AlgorithmName.EXSPEC,
-) -> Run:
-    """Decode all requests. Raises SpecdecError if a request fails."""
+    place: str = "",
+) -> TimedRun:
+    """Decode all requests and leave the models' caches empty.
+
+    Raises SpecdecError if a request fails. Its message begins with `place`.
+    """
     engine = Engine(target, draft, config=config, algorithm=algorithm)
     tokens: dict[str, tuple[int, ...]] = defaultdict(tuple)
+    first_s: dict[str, float] = {}
     request_stats: dict[str, RequestStats] = {}
     started = time.perf_counter()
     for event in engine.generate(requests):
+        if event.token_ids:
+            first_s.setdefault(event.request_id, time.perf_counter() - started)
         tokens[event.request_id] += event.token_ids
         if event.finish_reason is FinishReason.ERROR:
-            raise SpecdecError(f"request {event.request_id} failed: {event.error}")
+            raise SpecdecError(f"{place}request {event.request_id} failed: {event.error}")
         if event.finish_reason is not None:
             request_stats[event.request_id] = event.stats or RequestStats()
             report(1)
     seconds = time.perf_counter() - started
-    return Run(
-        tokens=dict(tokens), request_stats=request_stats, stats=engine.stats, seconds=seconds
+    for model in (target, draft):
+        assert model is None or model.num_free_blocks == model.num_blocks, "a slot was not freed"
+    return TimedRun(
+        tokens=dict(tokens),
+        ttft_s=tuple(first_s.values()),
+        request_stats=request_stats,
+        stats=engine.stats,
+        seconds=seconds,
     )
-
-
-def acceptance_length(stats: Sequence[RequestStats]) -> float:
-    """Return the tokens committed per round with a proposal, over several requests."""
-    rounds = sum(s.num_proposed_rounds for s in stats)
-    return 1.0 + sum(s.num_accepted for s in stats) / rounds if rounds else 0.0
