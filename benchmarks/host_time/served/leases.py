@@ -82,7 +82,7 @@ def without(span: Span, other: Span) -> list[Span]:
 
 def watch_leases(watch: LeaseWatch) -> None:
     """Tell `watch` of every answer and lease of this process."""
-    begin, note_arrival, sent = LeaseTimes.__init__, SchedulerDriver.note_arrival, LeaseTimes.sent
+    begin, read_result, sent = LeaseTimes.__init__, SchedulerDriver._read_result, LeaseTimes.sent
     answered = LeaseTimes.answered
     roles: WeakKeyDictionary[LeaseTimes, Role] = WeakKeyDictionary()
 
@@ -92,9 +92,10 @@ def watch_leases(watch: LeaseWatch) -> None:
         begin(self, role, histograms, clock)
         roles[self] = role
 
-    def watched_arrival(self: SchedulerDriver) -> float:
-        watch.heard()
-        return note_arrival(self)
+    def watched_read(self: SchedulerDriver) -> None:
+        if self._results:
+            watch.heard()
+        read_result(self)
 
     def watched_sent(self: LeaseTimes, lease_id: int) -> None:
         sent(self, lease_id)
@@ -109,6 +110,6 @@ def watch_leases(watch: LeaseWatch) -> None:
         return stages
 
     LeaseTimes.__init__ = watched_begin  # type: ignore[method-assign]
-    SchedulerDriver.note_arrival = watched_arrival  # type: ignore[method-assign]
+    SchedulerDriver._read_result = watched_read  # type: ignore[method-assign]
     LeaseTimes.sent = watched_sent  # type: ignore[method-assign]
     LeaseTimes.answered = watched_answered  # type: ignore[method-assign]

@@ -72,7 +72,7 @@ def test_a_process_of_the_service_loads_modelled_devices(tmp_path: Path) -> None
     code = (
         "from deployments.replica import model_host; import deployments.coordinator.service;"
         "from deployments.coordinator.driver import SchedulerDriver;"
-        "print(type(model_host.load_model).__name__, SchedulerDriver.note_arrival.__module__)"
+        "print(type(model_host.load_model).__name__, SchedulerDriver._read_result.__module__)"
     )
     ours = _python(code, os.environ | variables(tmp_path))
     assert ours == "ModelledLoader benchmarks.host_time.served.leases"
