@@ -118,9 +118,9 @@ class Cell:
 
     def run_closed(self, jobs: list[Job], warm_up_s: float, seconds: float) -> CellRun:
         """Run one client per job. Each sends its job again as soon as it is answered."""
-        for place, job in enumerate(jobs):
+        for index, job in enumerate(jobs):
             # Apart, so that they do not stay in step for ever.
-            job_now = replace(job, output_len=1 + place * job.output_len // len(jobs))
+            job_now = replace(job, output_len=1 + index * job.output_len // len(jobs))
             self._timeline.at(_HANDSHAKES_S, partial(self._send, job_now, job))
         return self._run_for(warm_up_s, seconds)
 
@@ -143,17 +143,17 @@ class Cell:
     def _start(self) -> None:
         self._coordinator.start()
         devices = [Accelerator(f"device-{n}") for n in range(self._plant.num_targets)]
-        for place in range(self._plant.num_targets):
-            self._replicas.append(self._replica(Role.TARGET, place, devices[place]))
-        for place in range(self._plant.num_drafts):
-            device = devices[place] if self._plant.is_colocated else Accelerator()
-            self._replicas.append(self._replica(Role.DRAFT, place, device))
+        for index in range(self._plant.num_targets):
+            self._replicas.append(self._replica(Role.TARGET, index, devices[index]))
+        for index in range(self._plant.num_drafts):
+            device = devices[index] if self._plant.is_colocated else Accelerator()
+            self._replicas.append(self._replica(Role.DRAFT, index, device))
         for process in (*self._replicas, self._ingress):
             process.start()
 
-    def _replica(self, role: Role, place: int, device: Accelerator) -> ReplicaProcess:
+    def _replica(self, role: Role, index: int, device: Accelerator) -> ReplicaProcess:
         info = ReplicaInfo(
-            replica_id=f"{role}-{place:03}",
+            replica_id=f"{role}-{index:03}",
             role=role,
             incarnation=0,
             num_blocks=_KV_CACHE_SPEC.blocks_for(self._num_positions),

@@ -52,9 +52,9 @@ def plant_of(options: CapacityOptions, cell: int) -> Plant:
     )
 
 
-def share_of(count: int, num_shares: int, place: int) -> int:
-    """Return the size of share `place`; shares differ by at most one."""
-    return count // num_shares + (place < count % num_shares)
+def share_of(count: int, num_shares: int, index: int) -> int:
+    """Return the size of share `index`; shares differ by at most one."""
+    return count // num_shares + (index < count % num_shares)
 
 
 def run(options: CapacityOptions) -> dict[str, Any]:
@@ -62,26 +62,26 @@ def run(options: CapacityOptions) -> dict[str, Any]:
     if options.recommend:
         return {"layouts": _compare(options)}
     if options.request_rate is None and options.trace_file is None:
-        cells = [_closed_cell(options, place) for place in range(options.cells)]
+        cells = [_closed_cell(options, index) for index in range(options.cells)]
     else:
         hands = deal(_timed_jobs(options), options.cells)
-        cells = [_open_cell(options, place, hand) for place, hand in enumerate(hands)]
+        cells = [_open_cell(options, index, hand) for index, hand in enumerate(hands)]
     return {"figures": run_cells(cells)}
 
 
-def _closed_cell(options: CapacityOptions, place: int) -> CellRun:
-    plant = plant_of(options, place)
-    random = Random(options.seed + place)
-    num_clients = share_of(options.num_clients, options.cells, place)
+def _closed_cell(options: CapacityOptions, index: int) -> CellRun:
+    plant = plant_of(options, index)
+    random = Random(options.seed + index)
+    num_clients = share_of(options.num_clients, options.cells, index)
     jobs = [spread(job_of(options), random) for _ in range(num_clients)]
-    cell = Cell(plant, options.seed + place, num_positions(plant, job_of(options)))
+    cell = Cell(plant, options.seed + index, num_positions(plant, job_of(options)))
     return cell.run_closed(jobs, options.warm_up, options.seconds)
 
 
-def _open_cell(options: CapacityOptions, place: int, jobs: list[TimedJob]) -> CellRun:
-    plant = plant_of(options, place)
+def _open_cell(options: CapacityOptions, index: int, jobs: list[TimedJob]) -> CellRun:
+    plant = plant_of(options, index)
     longest = max((job for _, job in jobs), key=lambda j: j.prompt_len + j.output_len)
-    cell = Cell(plant, options.seed + place, num_positions(plant, longest))
+    cell = Cell(plant, options.seed + index, num_positions(plant, longest))
     return cell.run_open(jobs, options.seconds)
 
 

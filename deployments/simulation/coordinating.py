@@ -136,9 +136,9 @@ class CoordinatorProcess(Host):
 class _WatchedDriver(SchedulerDriver):
     """Adds nothing to what the driver does."""
 
-    def __init__(self, process: CoordinatorProcess, pool: Scheduler, epoch: int) -> None:
+    def __init__(self, process: CoordinatorProcess, scheduler: Scheduler, epoch: int) -> None:
         super().__init__(
-            pool,
+            scheduler,
             epoch=epoch,
             audit_share=process.audit_share,
             new_replay_id=lambda: f"audit-{next(process.audit_ids)}",

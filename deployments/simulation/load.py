@@ -46,4 +46,4 @@ def read_trace(path: Path) -> list[TimedJob]:
 def deal(jobs: list[TimedJob], num_cells: int) -> list[list[TimedJob]]:
     """Deal the jobs to the cells in turn. On the whole, ingresses that ask for the less loaded of
     two cells do the same."""
-    return [jobs[place::num_cells] for place in range(num_cells)]
+    return [jobs[index::num_cells] for index in range(num_cells)]

@@ -104,12 +104,12 @@ class ModelReplica:
         refusals = [self._truncate(row, lease.lease_id) for row in lease.rows]
         num_free = self.num_free_blocks
         is_target = self.info.role is TARGET
-        for place, row in enumerate(lease.rows):
-            if refusals[place] is None:
+        for index, row in enumerate(lease.rows):
+            if refusals[index] is None:
                 needed = self._num_new_blocks(row, is_target)
                 if needed > num_free:
                     have = self.slots[row.sequence_id].cached_len
-                    refusals[place] = _refusal(row, RowStatus.NO_ROOM, have)
+                    refusals[index] = _refusal(row, RowStatus.NO_ROOM, have)
                 else:
                     num_free -= needed
         run = self._verify if is_target else self._draft
@@ -189,8 +189,8 @@ class ModelReplica:
         hashes = slot.hashes
         hashes += hashes_behind(hashes[-1], row.new_ids)
         tokens: list[int] = []
-        for place in range(row.num_choices):
-            if place:
+        for index in range(row.num_choices):
+            if index:
                 hashes += hashes_behind(hashes[-1], tokens[-1:])
             tokens.append(guess(hashes[-1], slot.salt, self.info.vocab_size, self._agreement))
         return RowResult(

@@ -56,7 +56,7 @@ class ReplicaProcess(Peer):
         super().__init__(world, runner.info.replica_id)
         self.runner = runner
         self.slowness = 1.0
-        self.is_leaving = False
+        self.is_draining = False
         self.step_seconds = step_seconds
         self.accelerator = accelerator or Accelerator()
         self.watcher = watcher
@@ -125,7 +125,7 @@ class ReplicaProcess(Peer):
 
     def drain(self) -> None:
         """Ask to leave; once drained, the process ends."""
-        self.is_leaving = True
+        self.is_draining = True
         self.loop.create_task(self.work.drain(_DRAINS_S))
 
     async def _run(self) -> None:

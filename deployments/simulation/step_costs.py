@@ -20,11 +20,11 @@ class StepTable:
     points: tuple[tuple[int, float], ...]
 
     def at(self, rows: int) -> float:
-        place = bisect_left(self.points, (rows, 0.0))
-        if place == 0 or len(self.points) == 1:
+        index = bisect_left(self.points, (rows, 0.0))
+        if index == 0 or len(self.points) == 1:
             return self.points[0][1]
-        place = min(place, len(self.points) - 1)
-        (low, low_s), (high, high_s) = self.points[place - 1], self.points[place]
+        index = min(index, len(self.points) - 1)
+        (low, low_s), (high, high_s) = self.points[index - 1], self.points[index]
         return low_s + (high_s - low_s) * (rows - low) / (high - low)
 
 

@@ -152,7 +152,7 @@ class Trial:
 
     def remove_replica(self, process: ReplicaProcess) -> None:
         """End a replica for good."""
-        process.is_leaving = True
+        process.is_draining = True
         if process.is_up:
             process.crash()
         self.replicas.pop(process.name, None)
@@ -198,8 +198,8 @@ class Trial:
             return
         brought = client.tokens.copy()
         if brought and self.random.random() < _SPOILT:
-            place = self.random.randrange(len(brought))
-            brought[place] = client.wrong_for(brought[place], VOCAB_SIZE)
+            index = self.random.randrange(len(brought))
+            brought[index] = client.wrong_for(brought[index], VOCAB_SIZE)
         del self.clients[client.request.request_id]
         client.resume(tuple(brought))
         self.clients[client.request.request_id] = client
@@ -229,11 +229,11 @@ class Trial:
         self.patience = Patience(self.network, scenario.silence_s)
         window, group_wait_s = scenario.pool.window, scenario.pool.max_group_wait_s
         self._bounds = Bounds(row_wait_s=3.0 + 4 * LEASE_TTL_S + group_wait_s + 0.3 * window)
-        self._whose = KVOwners(self._scripts)
-        self.slot_checks = SlotChecks(self._whose)
+        self._kv_owners = KVOwners(self._scripts)
+        self.slot_checks = SlotChecks(self._kv_owners)
 
     def _make_coordinator(self) -> CoordinatorProcess:
-        invariants = Invariants(self.record, self._bounds, self._whose, self.replicas)
+        invariants = Invariants(self.record, self._bounds, self._kv_owners, self.replicas)
         coordinator = CoordinatorProcess(
             self.timeline,
             self.network,
@@ -299,15 +299,17 @@ class Trial:
     def _check_end(self) -> None:
         """(g) Check that nothing is left of any request, nor of older versions."""
         driver = self.coordinator.driver
-        pool = driver.scheduler
+        scheduler = driver.scheduler
         left: dict[str, object] = {
             "coordinators": [c.name for c in self.coordinators if c.is_up][:-1],
             "open at an ingress": [
                 i for i in self.ingresses if i.num_open or i.pool.open_requests()
             ],
-            "replicas with blocks": [r.replica_id for r in pool._replicas if r.num_reserved_blocks],
+            "replicas with blocks": [
+                r.replica_id for r in scheduler._replicas if r.num_reserved_blocks
+            ],
             "replicas with slots": [p.name for p in self.replicas.values() if p.runner.slots],
-            "a timer": pool.next_deadline(),
+            "a timer": scheduler.next_deadline(),
             "books": leftovers(driver),
         }
         found = {what: things for what, things in left.items() if things}

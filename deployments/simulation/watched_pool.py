@@ -18,7 +18,7 @@ class Watcher(Protocol):
         """An attempt of a request begins; an older one is over."""
         ...
 
-    def commanded(self, pool: Scheduler, commands: list[Command], now: float) -> None: ...
+    def commanded(self, scheduler: Scheduler, commands: list[Command], now: float) -> None: ...
 
     def gone(self, replica_id: str) -> None:
         """The replica has been deregistered, or is about to register again."""
@@ -29,7 +29,7 @@ class Watcher(Protocol):
         ...
 
     def result(
-        self, pool: Scheduler, result: GroupResult, pass_on: Callable[[], None], now: float
+        self, scheduler: Scheduler, result: GroupResult, pass_on: Callable[[], None], now: float
     ) -> None:
         """A result has come. `pass_on` passes it to the scheduler."""
         ...

@@ -99,7 +99,7 @@ class ScaledCell(Cell):
         return [
             process
             for process in self._replicas
-            if process.runner.info.role is role and process.is_up and not process.is_leaving
+            if process.runner.info.role is role and process.is_up and not process.is_draining
         ]
 
     def _join(self, role: Role) -> None:

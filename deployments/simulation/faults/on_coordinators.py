@@ -90,10 +90,10 @@ def _retire(trial: Trial, old: Surroundings) -> None:
         return
     old.is_retiring = True
     for process in replicas:
-        if process.is_up and not process.is_leaving:
+        if process.is_up and not process.is_draining:
             trial.later(trial.random.uniform(0.0, _ASKED_S), partial(_ask_to_leave, process))
         else:
-            process.is_leaving = True
+            process.is_draining = True
     if trial.random.random() < _DIES_AS_WELL:
         dies_s = trial.random.uniform(0.0, _ROUTED_S)
         trial.later(dies_s, old.coordinator.crash)
@@ -104,7 +104,7 @@ def _retire(trial: Trial, old: Surroundings) -> None:
 
 
 def _ask_to_leave(process: ReplicaProcess) -> None:
-    if process.is_up and not process.is_leaving:
+    if process.is_up and not process.is_draining:
         process.drain()
 
 
@@ -113,7 +113,7 @@ def _is_well(
 ) -> bool:
     """Return True if the version's ingresses and targets are connected to a coordinator that
     answers."""
-    targets = [p for p in replicas if p.runner.info.role is Role.TARGET and not p.is_leaving]
+    targets = [p for p in replicas if p.runner.info.role is Role.TARGET and not p.is_draining]
     connected = all(process.is_connected for process in (*ingresses, *targets))
     return bool(targets) and connected and not old.coordinator.is_stopped
 

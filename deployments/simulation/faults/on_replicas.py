@@ -17,7 +17,7 @@ def _restart(trial: Trial, process: ReplicaProcess, delay: float) -> None:
     """Start the same ID again, empty, unless another process has replaced it meanwhile."""
 
     def start() -> None:
-        if not process.is_up and not process.is_leaving:
+        if not process.is_up and not process.is_draining:
             process.start()
 
     trial.later(delay, start)
@@ -31,7 +31,7 @@ def _pick(trial: Trial, role: Role | None = None) -> ReplicaProcess | None:
         if process.is_up
         and process.is_registered
         and not process.is_stopped
-        and not process.is_leaving
+        and not process.is_draining
         and role in (None, process.runner.info.role)
     ]
     return trial.random.choice(able) if able else None
@@ -73,20 +73,20 @@ def _replace(trial: Trial, process: ReplicaProcess) -> None:
 
 def replace_targets(trial: Trial) -> str | None:
     """Replace the targets one by one, by targets with another fingerprint."""
-    targets = [p for p in trial.served_by(Role.TARGET) if not p.is_leaving and p.is_registered]
+    targets = [p for p in trial.served_by(Role.TARGET) if not p.is_draining and p.is_registered]
     if len(targets) < 2:
         return None
     trial.new_fingerprint("bits-2")
-    for place, process in enumerate(targets):
-        trial.later(0.1 + 0.3 * place, partial(_replace_if_there, trial, process))
+    for index, process in enumerate(targets):
+        trial.later(0.1 + 0.3 * index, partial(_replace_if_there, trial, process))
     return "all"
 
 
 def restart_all(trial: Trial) -> str | None:
     """Replace all targets and drafts one by one."""
-    able = [p for role in Role for p in trial.served_by(role) if not p.is_leaving]
-    for place, process in enumerate(able):
-        trial.later(0.05 + 0.15 * place, partial(_replace_if_there, trial, process))
+    able = [p for role in Role for p in trial.served_by(role) if not p.is_draining]
+    for index, process in enumerate(able):
+        trial.later(0.05 + 0.15 * index, partial(_replace_if_there, trial, process))
     return "all" if able else None
 
 
@@ -95,13 +95,13 @@ def crash_again(trial: Trial) -> str | None:
     process = _pick(trial)
     if process is None:
         return None
-    for place in range(_CRASHES_AGAIN):
-        trial.later(0.15 * place, partial(_crash_if_up, trial, process))
+    for index in range(_CRASHES_AGAIN):
+        trial.later(0.15 * index, partial(_crash_if_up, trial, process))
     return process.name
 
 
 def _crash_if_up(trial: Trial, process: ReplicaProcess) -> None:
-    if process.is_up and not process.is_leaving:
+    if process.is_up and not process.is_draining:
         process.crash()
         _restart(trial, process, 0.03)
 
@@ -118,14 +118,14 @@ def wrong_clock(trial: Trial) -> str | None:
 
 
 def _replace_if_there(trial: Trial, process: ReplicaProcess) -> None:
-    if trial.replicas.get(process.name) is process and not process.is_leaving:
+    if trial.replicas.get(process.name) is process and not process.is_draining:
         if not process.is_up:
             process.start()
         _replace(trial, process)
 
 
 def all_drafts_crash(trial: Trial) -> str | None:
-    drafts = [p for p in trial.of_role(Role.DRAFT) if not p.is_leaving]
+    drafts = [p for p in trial.of_role(Role.DRAFT) if not p.is_draining]
     if not drafts:
         return None
     delay = trial.random.uniform(0.3, 1.5)
@@ -172,7 +172,7 @@ def foreign(trial: Trial) -> str | None:
     process = trial.add_replica(Role.TARGET, fingerprint="other-bits")
     for client in trial.clients.values():
         client.meets_foreign = True
-    process.is_leaving = True
+    process.is_draining = True
     trial.later(0.004, partial(trial.remove_replica, process))
     return process.name
 

@@ -61,7 +61,7 @@ class DecisionChecks:
 
     def check(self, driver: SchedulerDriver, leases: Mapping[int, GroupLease], now: float) -> None:
         registry, replicas = driver.scheduler._registry, driver.scheduler._replicas
-        num_places = self._check_sequences(registry, replicas, now)
+        num_reservations = self._check_sequences(registry, replicas, now)
         self._note_ended(registry)
         for request_id in registry._by_request_id.keys() - driver.requests.keys():
             sequence = registry.get(request_id)
@@ -69,10 +69,10 @@ class DecisionChecks:
                 raise Violation(f"(g) {request_id} is run for nobody")
         is_told_all = driver.scheduler._outbox.is_empty
         for record in replicas.records.values():
-            reserved = self._check_places(record)
-            num_places -= len(record.sequences)
+            reserved = self._check_reservations(record)
+            num_reservations -= len(record.sequences)
             self._check_replica(driver, record, reserved, leases, is_told_all)
-        if num_places:
+        if num_reservations:
             raise _misplaced(registry, replicas)
         _check_outboxes(driver)
 
@@ -82,15 +82,15 @@ class DecisionChecks:
         statuses = self._statuses
         has_drafts = any([not draft.is_fenced for draft in replicas.drafts])
         latest = now - self._bounds.row_wait_s
-        num_places = 0
+        num_reservations = 0
         for sequence in registry:
             status, target = sequence.status, sequence.target
             if statuses.get(sequence.sequence_id) is not status:
                 self._note(sequence.sequence_id, status)
             if sequence.draft is not None:
-                num_places += 1
+                num_reservations += 1
             if target is not None:
-                num_places += 1
+                num_reservations += 1
                 if target.cached_len >= len(sequence.ids):
                     raise Violation(f"(d) {sequence.request_id} caches {target.cached_len} ids")
                 if status is _DRAFTING and target.row is not None:
@@ -99,9 +99,9 @@ class DecisionChecks:
                     _check_wait(sequence, target, status, now, replicas)
                 if not has_drafts:
                     _check_undrafted(sequence, target, status, replicas)
-        return num_places
+        return num_reservations
 
-    def _check_places(self, record: ReplicaState) -> int:
+    def _check_reservations(self, record: ReplicaState) -> int:
         """(a), (e): every sequence here is live, has this KV reservation and waits for an open
         lease at most. Return the number of blocks that they have reserved."""
         statuses, leases = self._statuses, record.leases

@@ -26,9 +26,9 @@ from specdec_core.scheduler.sequence import Sequence
 class LeaseBook:
     """The leases of one life of a coordinator that are neither answered nor void."""
 
-    def __init__(self, whose: KVOwners) -> None:
+    def __init__(self, kv_owners: KVOwners) -> None:
         self.open: dict[int, GroupLease] = {}
-        self._whose = whose
+        self._kv_owners = kv_owners
         self._expire_at: dict[int, float] = {}
         self._owners: dict[int, int] = {}
         """Lease that owns each sequence, by sequence ID."""
@@ -37,17 +37,17 @@ class LeaseBook:
         self._resetting: set[str] = set()
         """Replicas that have not confirmed their reset yet."""
 
-    def sent(self, pool: Scheduler, lease: GroupLease, now: float) -> None:
+    def sent(self, scheduler: Scheduler, lease: GroupLease, now: float) -> None:
         if lease.replica_id in self._resetting:
             raise Violation(f"(f) {lease.replica_id} is leased more before it has forgotten")
-        record = pool._replicas[lease.replica_id]
+        record = scheduler._replicas[lease.replica_id]
         is_target = lease.role is Role.TARGET
         for row in lease.rows:
             self._check_row(record, lease, row, is_target)
         self.open[lease.lease_id] = lease
         self._expire_at[lease.lease_id] = now + lease.ttl_s
         if is_target:
-            self._check_catch_up(record.info, pool._config)
+            self._check_catch_up(record.info, scheduler._config)
 
     def freed(self, command: SendFree) -> None:
         """A freed sequence has no owner any more."""
@@ -70,21 +70,21 @@ class LeaseBook:
             self._close(lease)
 
     def result(
-        self, pool: Scheduler, result: GroupResult, pass_on: Callable[[], None], now: float
+        self, scheduler: Scheduler, result: GroupResult, pass_on: Callable[[], None], now: float
     ) -> None:
         """(b) Only a live lease of this epoch commits tokens, at the length that it names."""
         lease = self.open.get(result.lease_id)
-        is_live = result.epoch == pool._epoch and (
+        is_live = result.epoch == scheduler._epoch and (
             lease is not None and lease.replica_id == result.replica_id
         )
-        num_committed = pool._stats.num_committed
+        num_committed = scheduler._stats.num_committed
         if is_live and lease is not None:
-            _check_lengths(pool, lease)
-            self._note_fed(pool._replicas[lease.replica_id].info, lease, result)
+            _check_lengths(scheduler, lease)
+            self._note_fed(scheduler._replicas[lease.replica_id].info, lease, result)
             self._close(lease)
             self._begin_next(lease.replica_id, now)
         pass_on()
-        if not is_live and pool._stats.num_committed != num_committed:
+        if not is_live and scheduler._stats.num_committed != num_committed:
             raise Violation(f"(b) a result of no live lease was committed: {result}")
 
     def check_expiry(self, now: float) -> None:
@@ -153,7 +153,7 @@ class LeaseBook:
         if row.num_choices and end_len != num_ids:
             raise Violation(f"(b) {row} chooses behind {end_len} of {num_ids} ids")
         self._check_base(sequence, row)
-        self._whose.note(lease.epoch, sequence_id, sequence.request)
+        self._kv_owners.note(lease.epoch, sequence_id, sequence.request)
         if is_target or row.num_choices:
             owner = self._owners.get(sequence_id)
             if owner is not None:
@@ -163,7 +163,7 @@ class LeaseBook:
     def _check_base(self, sequence: Sequence, row: LeaseRow) -> None:
         """(c) The prefix that the row's KV comes from is a prefix of a permitted answer."""
         length = row.base_len
-        for script in self._whose.scripts(sequence.request):
+        for script in self._kv_owners.scripts(sequence.request):
             if length < len(script.hashes) and script.hashes[length] == row.base_hash:
                 return
         raise Violation(f"(c) {sequence.request_id}: KV up to {length} comes from other ids")
@@ -181,8 +181,8 @@ def _block_ends(
             yield length, key
 
 
-def _check_lengths(pool: Scheduler, lease: GroupLease) -> None:
-    record = pool._replicas[lease.replica_id]
+def _check_lengths(scheduler: Scheduler, lease: GroupLease) -> None:
+    record = scheduler._replicas[lease.replica_id]
     for row in lease.rows:
         sequence = record.sequences.get(row.sequence_id)
         if sequence is None or not row.num_choices:

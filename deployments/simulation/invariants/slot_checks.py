@@ -14,8 +14,8 @@ from specdec_core.messages import OK, TARGET, GroupLease, GroupResult, LeaseRow,
 class SlotChecks:
     """Checks the slots of the replicas."""
 
-    def __init__(self, whose: KVOwners) -> None:
-        self._whose = whose
+    def __init__(self, kv_owners: KVOwners) -> None:
+        self._kv_owners = kv_owners
         self._void: set[LeaseKey] = set()
 
     def voided(self, leases: Iterable[LeaseKey]) -> None:
@@ -44,7 +44,7 @@ class SlotChecks:
         them."""
         slot = runner.slots[row.sequence_id]
         first, end_len = row.base_len, row.end_len
-        request = self._whose.request(lease.epoch, row.sequence_id)
+        request = self._kv_owners.request(lease.epoch, row.sequence_id)
         if slot.seed != request.params.seed:
             raise Violation(f"(c) {request.request_id} reads the slot of the request {slot.seed}")
         if lease.role is TARGET:
@@ -58,7 +58,7 @@ class SlotChecks:
                 raise Violation(f"(c) {request.request_id}: the draft caches what it did not say")
         if first >= end_len:
             raise Violation(f"(d) {request.request_id}: {first} ids are cached of {end_len}")
-        for script in self._whose.scripts(request):
+        for script in self._kv_owners.scripts(request):
             if _is_prefix(slot, script, first, known_len):
                 return
         raise Violation(f"(c) {request.request_id}: KV of {first} to {known_len} is of others")

@@ -27,19 +27,19 @@ class Invariants:
         self,
         record: Record,
         bounds: Bounds,
-        whose: KVOwners,
+        kv_owners: KVOwners,
         replicas: Mapping[str, WatchedReplica],
     ) -> None:
         self._record = record
         self._bounds = bounds
-        self._whose = whose
+        self._kv_owners = kv_owners
         self._replicas = replicas
         self._aborted: set[str] = set()
         """Requests aborted since the last decision."""
         self.began()
 
     def began(self) -> None:
-        self._leases = LeaseBook(self._whose)
+        self._leases = LeaseBook(self._kv_owners)
         self._decisions = DecisionChecks(self._record, self._bounds, self._replicas)
         self._told: dict[str, int] = {}
         """Number of tokens delivered to each request's live attempt."""
@@ -64,10 +64,10 @@ class Invariants:
     def gone(self, replica_id: str) -> None:
         self._leases.gone(replica_id)
 
-    def commanded(self, pool: Scheduler, commands: list[Command], now: float) -> None:
+    def commanded(self, scheduler: Scheduler, commands: list[Command], now: float) -> None:
         for command in commands:
             if isinstance(command, SendLease):
-                self._leases.sent(pool, command.lease, now)
+                self._leases.sent(scheduler, command.lease, now)
             elif isinstance(command, Emit):
                 self._emit(command.event)
             elif isinstance(command, SendFree):
@@ -76,9 +76,9 @@ class Invariants:
                 self._leases.reset(command.replica_id)
 
     def result(
-        self, pool: Scheduler, result: GroupResult, pass_on: Callable[[], None], now: float
+        self, scheduler: Scheduler, result: GroupResult, pass_on: Callable[[], None], now: float
     ) -> None:
-        self._leases.result(pool, result, pass_on, now)
+        self._leases.result(scheduler, result, pass_on, now)
 
     def told(self, news: pb.GenerateDown) -> None:
         """(i) Events that an ingress has not read are merged."""
@@ -110,16 +110,16 @@ class Invariants:
         self._leases.check_expiry(now)
         self._check_ended(driver.scheduler, now)
 
-    def _check_ended(self, pool: Scheduler, now: float) -> None:
+    def _check_ended(self, scheduler: Scheduler, now: float) -> None:
         """(h) Requests that were aborted, or have no time left, are over."""
         for request_id in self._aborted:
-            if pool.status(request_id) is not None:
+            if scheduler.status(request_id) is not None:
                 raise Violation(f"(h) {request_id} was aborted and goes on")
         self._aborted.clear()
         if not self._end_by or min(self._end_by.values()) > now:
             return
         for request_id in [key for key, end_by in self._end_by.items() if end_by <= now]:
-            if pool.status(request_id) is not None:
+            if scheduler.status(request_id) is not None:
                 raise Violation(f"(h) {request_id} goes on, its time is over")
             del self._end_by[request_id]
 
