@@ -52,11 +52,11 @@ class Heard:
 
 
 def test_messages_come_in_order_and_both_ends_learn_of_the_end(world: World) -> None:
-    received = Heard(1, 2, 3)
-    world.client(received)
+    heard = Heard(1, 2, 3)
+    world.client(heard)
     world.run(1.0)
-    assert (received.said, received.ended) == ([1, 2, 3], "ended")
-    assert world.server.received == [1, 2, 3]
+    assert (heard.said, heard.ended) == ([1, 2, 3], "ended")
+    assert world.server.heard == [1, 2, 3]
     assert world.server.ends == ["over"]
     assert world.network.streams == {}
     assert world.record.messages["WorkUp.register"] == 3
@@ -64,46 +64,46 @@ def test_messages_come_in_order_and_both_ends_learn_of_the_end(world: World) -> 
 
 
 def test_a_handler_that_aborts_tells_why(world: World) -> None:
-    received = Heard(1, 99)
-    world.client(received)
+    heard = Heard(1, 99)
+    world.client(heard)
     world.run(1.0)
-    assert received.said == [1]
-    assert received.ended == "FAILED_PRECONDITION no such number"
+    assert heard.said == [1]
+    assert heard.ended == "FAILED_PRECONDITION no such number"
 
 
 def test_who_reads_slowly_holds_up_who_writes(world: World) -> None:
-    received = Heard(1, rests_s=1.0)
+    heard = Heard(1, rests_s=1.0)
     world.server.extra = 9
-    client = world.client(received)
+    client = world.client(heard)
     world.run(0.5)
     assert client.stream is not None
     assert client.stream.down.num_unread == 4
     assert not client.stream.down.is_empty
     world.run(20.0)
-    assert received.said == [1] * 10
+    assert heard.said == [1] * 10
 
 
 @pytest.mark.parametrize("who", ["client", "server"])
 def test_a_crash_is_seen_by_the_other_end_alone(world: World, who: str) -> None:
-    received = Heard(1, 2, 3, 4, 5, 6, 7, rests_s=10.0)
-    client = world.client(received)
+    heard = Heard(1, 2, 3, 4, 5, 6, 7, rests_s=10.0)
+    client = world.client(heard)
     world.run(0.5)
     (client if who == "client" else world.server).crash()
     world.run(40.0)
     assert world.server.ends == ([] if who == "server" else ["over"])
-    assert received.ended == ("" if who == "client" else "UNAVAILABLE the connection is gone")
+    assert heard.ended == ("" if who == "client" else "UNAVAILABLE the connection is gone")
     assert world.network.streams == {}
 
 
 def test_a_cut_loses_what_is_written_then_and_each_end_learns_of_it(world: World) -> None:
-    received = Heard(*range(30), rests_s=0.01)
-    client = world.client(received)
+    heard = Heard(*range(30), rests_s=0.01)
+    client = world.client(heard)
     world.run(0.1)
     assert client.stream is not None
     client.stream.cut()
     world.run(2.0)
-    assert 0 < len(received.said) < 30
-    assert received.ended.startswith("UNAVAILABLE")
+    assert 0 < len(heard.said) < 30
+    assert heard.ended.startswith("UNAVAILABLE")
     assert world.server.ends == ["over"]
 
 
