@@ -84,6 +84,8 @@ class Drafter(Protocol):
     """Name in the registry, in `spec_method` and in metrics."""
     taps: tuple[int, ...] = ()
     """Layers of the target whose input the drafter wants to see."""
+    num_cache_layers: int = 0
+    """Layers that the drafter adds to the target's KV cache."""
     learns: bool = False
     """Whether `learn` is called. If False, the caller makes no records for it."""
 
