@@ -39,7 +39,7 @@ test: setup
 
 # While writing code: the engine and the pool, of each test one case. No Ray, no demo model, at most 90 s on
 # two cores.
-QUICK_TESTS := $(addprefix tests/,core drafting equivalence kv models native pool sampling)
+QUICK_TESTS := $(addprefix tests/,core equivalence kernels kv_cache models sampling scheduler speculation)
 test-quick: $(INSTALLED)
 	$(PYTEST) -m "not slow and not nightly and not thorough" --first-cases --numprocesses 2 $(SIDE_BY_SIDE) $(QUICK_TESTS) $(ARGS)
 
@@ -55,7 +55,7 @@ nightly: setup $(SBOM_TOOL)
 # 2.6 GB to download, as torch 2.11 comes with CUDA. FLOOR_TORCH="torch==2.13.0+cpu ..." takes another build.
 # numpy: newer ones break Triton 3.6's interpreter, which runs our kernel without a GPU.
 FLOOR_TORCH ?= torch==2.11.0
-ENGINE_TESTS := $(addprefix tests/,core drafting kv models pool sampling)
+ENGINE_TESTS := $(addprefix tests/,core kv_cache models sampling scheduler speculation)
 test-floor:
 	test -x .venv-floor/bin/python || $(PYTHON) -m venv .venv-floor
 	.venv-floor/bin/python -m pip install --quiet $(FLOOR_TORCH) transformers==5.17.0 "numpy<2.4" pytest pytest-timeout hypothesis

@@ -12,7 +12,7 @@ from benchmarks.gpu_report.settings import Settings
 
 _MARK = "mark.gpu"
 _KERNEL_TESTS = [
-    ROOT / "tests/models/static_shapes/test_triton_attention.py",
+    ROOT / "tests/models/cuda_graphs/test_triton_attention.py",
     ROOT / "tests/models/test_triton_ops.py",
 ]
 """Not marked: without a GPU Triton's interpreter runs them."""

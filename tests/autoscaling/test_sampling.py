@@ -8,7 +8,7 @@ from deployments.autoscaling.signal_sampler import SignalSampler
 from deployments.autoscaling.signals import CellSignals, SignalMeter
 from specdec_core.config import SpecMethod
 from specdec_core.scheduler import SchedulerCounters
-from tests.pool.cell import Cell, config
+from tests.scheduler.cell import Cell, config
 
 NUM_TARGETS = 16
 SECONDS = 20

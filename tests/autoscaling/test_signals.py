@@ -12,8 +12,8 @@ from specdec_core.config import SpecMethod
 from specdec_core.messages import Role
 from specdec_core.scheduler import ReplicaCounters, SchedulerCounters
 from tests.autoscaling.signals import signals
-from tests.pool.cell import Cell, config, request
-from tests.pool.fake_replica import info
+from tests.scheduler.cell import Cell, config, request
+from tests.scheduler.fake_replica import info
 
 
 def replica(name: str, role: Role = Role.TARGET, **changed: object) -> ReplicaCounters:

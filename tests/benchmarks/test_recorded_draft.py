@@ -7,7 +7,7 @@ import pytest
 from benchmarks.paper.recorded_draft import RecordedDraft
 from benchmarks.synthetic import record, synthetic_engine
 from specdec_core import SamplingParams
-from tests.models.static_shapes.models import fixed, ragged
+from tests.models.cuda_graphs.models import fixed, ragged
 
 
 @pytest.mark.parametrize("k", [1, 4])

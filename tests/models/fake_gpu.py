@@ -26,7 +26,7 @@ from specdec_core.kernels.ops import BlockRows
 from specdec_core.layers.attention import sdpa as ragged_attention
 from specdec_core.layers.attention.paged import BlockAttention
 from specdec_core.worker.model_runner import ModelRunner
-from tests.models.static_shapes.recorders import flat
+from tests.models.cuda_graphs.recorders import flat
 from tests.tiny_models import VOCAB, tiny_decoder
 
 GPU = torch.device("cuda:0")

@@ -12,8 +12,8 @@ from specdec_core.loading import fingerprint
 from specdec_core.loading.fingerprint import numerics_fingerprint
 from specdec_core.models.llama import LlamaModel
 from specdec_core.worker.model_runner import ModelRunner
+from tests.models.cuda_graphs.by_hand import varlen_by_hand
 from tests.models.fake_gpu import on_gpu
-from tests.models.static_shapes.by_hand import varlen_by_hand
 from tests.tiny_models import VOCAB, tiny_decoder, tiny_model
 
 

@@ -18,7 +18,7 @@ from specdec_core.model import ForwardInput
 from specdec_core.models.llama import LlamaModel
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder
 from specdec_core.worker.model_runner import ModelRunner
-from tests.models.static_shapes.by_hand import BY_HAND
+from tests.models.cuda_graphs.by_hand import BY_HAND
 from tests.models.test_native_kernels import WIDE
 from tests.tiny_models import DECODERS, VOCAB, architecture_of, tiny_decoder, tiny_model
 

@@ -16,8 +16,8 @@ from specdec_core.loading.self_check import make_exact
 from specdec_core.model import ForwardInput, score
 from specdec_core.stopwatch import Stopwatch
 from specdec_core.worker.model_runner import ModelRunner
+from tests.models.cuda_graphs.by_hand import BY_HAND
 from tests.models.exact_table import keep_to_classes
-from tests.models.static_shapes.by_hand import BY_HAND
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder
 
 pytestmark = pytest.mark.usefixtures("searched_once")

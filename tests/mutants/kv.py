@@ -9,9 +9,9 @@ _TOUCH = "specdec_core/kernels/csrc/prefault.c"
 _PLAN = "specdec_core/layers/attention/metadata.py"
 _ATTENTION = "specdec_core/layers/attention/sdpa.py"
 _ADAPTER = "specdec_core/worker/model_runner.py"
-_BLOCKS_TESTS = "tests/kv/test_blocks.py::"
-_PAGED_TESTS = "tests/kv/test_paged.py::"
-_AHEAD_TESTS = "tests/kv/test_backed_ahead.py::"
+_BLOCKS_TESTS = "tests/kv_cache/test_blocks.py::"
+_PAGED_TESTS = "tests/kv_cache/test_paged.py::"
+_AHEAD_TESTS = "tests/kv_cache/test_backed_ahead.py::"
 _ADAPTER_TESTS = "tests/models/test_transformers_adapter.py::"
 _INTERLEAVED = (
     _ADAPTER_TESTS
@@ -141,7 +141,7 @@ MUTANTS = (
         breaks="a NaN of one request reaches all others through masked keys",
         killed_by=(
             "tests/models/test_padded_model.py::test_a_nan_in_one_row_reaches_no_other",
-            "tests/models/static_shapes/test_static_passes.py::"
+            "tests/models/cuda_graphs/test_static_passes.py::"
             "test_what_fails_in_a_sequence_does_not_spread",
         ),
     ),

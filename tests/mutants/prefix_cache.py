@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 _BLOCKS = "specdec_core/kv_cache/block_allocator.py"
 _PAGED = "specdec_core/kv_cache/paged.py"
 _REPLICA = "specdec_core/worker/replica.py"
-_KV_TESTS = "tests/kv/test_prefix_cache.py::"
+_KV_TESTS = "tests/kv_cache/test_prefix_cache.py::"
 _REPLICA_TESTS = "tests/core/test_replica_prefix.py::"
 _EVICTION = _KV_TESTS + "test_unnamed_blocks_go_first_then_the_ends_of_what_was_let_go_first"
 

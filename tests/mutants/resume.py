@@ -6,7 +6,7 @@ _FOUND = (
     "tests/simulation/test_campaign.py"
     "::test_no_seed_finds_a_violation_and_everything_that_can_happen_happens"
 )
-_IN_POOL = "tests/pool/test_resume.py::"
+_IN_POOL = "tests/scheduler/test_resume.py::"
 _ANYWHERE = _IN_POOL + "test_a_wrong_id_at_any_place_ends_it_with_both_ids"
 _AT_EDGE = "tests/deployments/ingress/test_client_resume.py::"
 _CUT = _AT_EDGE + "test_what_two_connections_tell_is_what_one_would_have"

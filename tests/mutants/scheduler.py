@@ -3,9 +3,9 @@
 from tests.mutants.mutant import Mutant
 
 _SCORE_TEST = (
-    "tests/pool/test_logprobs.py::test_those_of_a_prompt_come_whole_with_its_first_token[3]"
+    "tests/scheduler/test_logprobs.py::test_those_of_a_prompt_come_whole_with_its_first_token[3]"
 )
-_TESTS = "tests/pool/test_prefill_limit.py::"
+_TESTS = "tests/scheduler/test_prefill_limit.py::"
 
 MUTANTS = (
     Mutant(
@@ -15,7 +15,7 @@ MUTANTS = (
         new="",
         breaks="a replica that answers for another proposal commits its tokens",
         killed_by=(
-            "tests/pool/test_replicas.py::test_a_row_that_cannot_be_run_ends_its_request_alone",
+            "tests/scheduler/test_replicas.py::test_a_row_that_cannot_be_run_ends_its_request_alone",
         ),
     ),
     Mutant(
@@ -33,7 +33,7 @@ MUTANTS = (
         new="",
         breaks="blocks of rejected tokens stay reserved",
         killed_by=(
-            "tests/pool/test_blocks.py::test_blocks_of_rejected_tokens_are_given_back_at_once",
+            "tests/scheduler/test_blocks.py::test_blocks_of_rejected_tokens_are_given_back_at_once",
         ),
     ),
     Mutant(
@@ -46,7 +46,7 @@ MUTANTS = (
         new="        if answer.status",
         breaks="an error of the draft model reaches the client",
         killed_by=(
-            "tests/pool/test_drafting.py::test_a_draft_that_refuses_a_row_never_ends_the_request",
+            "tests/scheduler/test_drafting.py::test_a_draft_that_refuses_a_row_never_ends_the_request",
         ),
     ),
     Mutant(
@@ -57,7 +57,7 @@ MUTANTS = (
         new="            self._placement.leave(sequence, replica.role)",
         breaks="draining throws the answer of the running group away",
         killed_by=(
-            "tests/pool/test_replicas.py::test_a_draining_draft_gives_its_proposal_and_then_its_sequences",
+            "tests/scheduler/test_replicas.py::test_a_draining_draft_gives_its_proposal_and_then_its_sequences",
         ),
     ),
     Mutant(
@@ -67,7 +67,7 @@ MUTANTS = (
         new="        self._replicas.remove(replica_id)",
         breaks="requests on a dead target never continue",
         killed_by=(
-            "tests/pool/test_replicas.py::test_sequences_of_a_dead_target_are_replayed_on_another",
+            "tests/scheduler/test_replicas.py::test_sequences_of_a_dead_target_are_replayed_on_another",
         ),
     ),
     Mutant(
@@ -77,7 +77,7 @@ MUTANTS = (
         new="",
         breaks="a replica is sent more rows than its blocks hold: the frees come too late",
         killed_by=(
-            "tests/pool/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
+            "tests/scheduler/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
         ),
     ),
     Mutant(
@@ -87,7 +87,7 @@ MUTANTS = (
         new="pass",
         breaks="rows of one group are promised the same free blocks",
         killed_by=(
-            "tests/pool/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
+            "tests/scheduler/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
         ),
     ),
     Mutant(
@@ -98,7 +98,7 @@ MUTANTS = (
         new="ready.mark_in_flight(sequence.sequence_id, reservation.replica_id)\n",
         breaks="two groups advance one sequence at the same time",
         killed_by=(
-            "tests/pool/test_drafting.py::test_a_caught_up_draft_proposes_and_its_cache_is_fed_only_what_it_lacks",
+            "tests/scheduler/test_drafting.py::test_a_caught_up_draft_proposes_and_its_cache_is_fed_only_what_it_lacks",
         ),
     ),
     Mutant(
@@ -108,7 +108,7 @@ MUTANTS = (
         new="",
         breaks="where passes are long, the parts of a group take turns for ever",
         killed_by=(
-            "tests/pool/test_grouping.py::test_behind_a_running_group_only_a_full_one_is_sent",
+            "tests/scheduler/test_grouping.py::test_behind_a_running_group_only_a_full_one_is_sent",
         ),
     ),
     Mutant(
@@ -118,7 +118,7 @@ MUTANTS = (
         new="",
         breaks="a sequence stops for good after its first round",
         killed_by=(
-            "tests/pool/test_grouping.py::test_a_drafted_member_joins_the_group_that_waited_for_it",
+            "tests/scheduler/test_grouping.py::test_a_drafted_member_joins_the_group_that_waited_for_it",
         ),
     ),
     Mutant(
@@ -128,7 +128,7 @@ MUTANTS = (
         new="",
         breaks="a group is formed with a sequence that has ended",
         killed_by=(
-            "tests/pool/test_life.py::test_an_abort_at_any_status_tells_the_client_at_once_and_leaves_nothing",
+            "tests/scheduler/test_life.py::test_an_abort_at_any_status_tells_the_client_at_once_and_leaves_nothing",
         ),
     ),
     Mutant(

@@ -2,13 +2,13 @@
 
 from tests.mutants.mutant import Mutant
 
-_OVERLAP_TESTS = "tests/pool/test_overlap.py::"
-_COSTS = "tests/pool/test_step_costs.py::"
-_LOOKING = "tests/pool/test_looking.py::"
-_CAUSES = "tests/pool/test_k_cause.py::"
-_SHARED = "tests/pool/test_shared_device.py::"
-_GOODPUT = "tests/pool/test_goodput.py::"
-_COPIED = "tests/pool/test_copy_belief.py::"
+_OVERLAP_TESTS = "tests/scheduler/test_overlap.py::"
+_COSTS = "tests/scheduler/test_step_costs.py::"
+_LOOKING = "tests/scheduler/test_looking.py::"
+_CAUSES = "tests/scheduler/test_k_cause.py::"
+_SHARED = "tests/scheduler/test_shared_device.py::"
+_GOODPUT = "tests/scheduler/test_goodput.py::"
+_COPIED = "tests/scheduler/test_copy_belief.py::"
 
 MUTANTS = (
     Mutant(
@@ -18,7 +18,7 @@ MUTANTS = (
         new="if match_len >= best_len:",
         breaks="an older occurrence is proposed instead of the latest",
         killed_by=(
-            "tests/drafting/test_ngram.py::test_the_most_recent_of_equally_long_occurrences_wins",
+            "tests/speculation/test_ngram.py::test_the_most_recent_of_equally_long_occurrences_wins",
         ),
     ),
     Mutant(
@@ -27,7 +27,7 @@ MUTANTS = (
         old="        while len(copied) < num_tokens:",
         new="        while False:",
         breaks="a loop is proposed once round only: short proposals where long ones are right",
-        killed_by=("tests/drafting/test_ngram.py::test_a_loop_is_continued_beyond_the_end",),
+        killed_by=("tests/speculation/test_ngram.py::test_a_loop_is_continued_beyond_the_end",),
     ),
     Mutant(
         name="ngram-forgets-full-tables",
@@ -36,7 +36,7 @@ MUTANTS = (
         new="            while False:\n",
         breaks="a long text is searched in its last part alone: fewer tokens are proposed",
         killed_by=(
-            "tests/drafting/test_ngram.py::test_a_long_list_that_grows_finds_what_a_search_finds",
+            "tests/speculation/test_ngram.py::test_a_long_list_that_grows_finds_what_a_search_finds",
         ),
     ),
     Mutant(
@@ -46,7 +46,7 @@ MUTANTS = (
         new="for _ in range(len(ids)):",
         breaks="a client's ids of one hash make every decision as long as its prompt",
         killed_by=(
-            "tests/drafting/test_ngram.py::test_a_proposal_looks_at_few_places_whatever_the_ids",
+            "tests/speculation/test_ngram.py::test_a_proposal_looks_at_few_places_whatever_the_ids",
         ),
     ),
     Mutant(

@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
-_TESTS = "tests/models/static_shapes/"
+_TESTS = "tests/models/cuda_graphs/"
 _ANY_ROWS = _TESTS + "test_static_passes.py::test_any_rows_of_any_lengths_have_the_ragged_logits"
 _STANDS_IN = (
     _TESTS + "test_static_passes.py::"

@@ -11,7 +11,7 @@ import ray
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from deployments.observability.metrics.registry import ray_labels
-from tests.monitoring.committed import named_on_ray
+from tests.dashboards.committed import named_on_ray
 from tests.service.conftest import Service
 
 pytestmark = pytest.mark.slow

@@ -29,7 +29,7 @@ from tests.deployments.fake_replica import FakeReplica, continuation
 from tests.deployments.http_server import TEXT, completion, run, server, stream
 from tests.deployments.ingress.test_grpc_api import FakeContext, api
 from tests.deployments.overload.test_waiting import _client, counted, full_service
-from tests.deployments.telemetry.memory import HEADERS, TRACE_ID
+from tests.deployments.tracing.memory import HEADERS, TRACE_ID
 
 PATH = "/v1/completions"
 IDS = continuation(TEXT.encode("HELLO"), 20)
