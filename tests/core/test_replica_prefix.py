@@ -280,7 +280,7 @@ def test_the_pool_believes_what_the_replica_finds(prompts: list[list[int]], chun
         )
         sequence, reservation = Sequence(number, request, arrived_at=0.0), KVReservation("t")
         while reservation.cached_len < len(prompt):
-            lease_row = plan_verification(sequence, reservation, (), chunk).row
+            lease_row = plan_verification(sequence, reservation, (), chunk).lease_row
             expected = len(lease_row.new_ids) - known.num_matched(sequence, lease_row)
             (result,) = cell.run(lease_row)
             assert cell.num_fed == expected

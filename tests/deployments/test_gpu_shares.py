@@ -58,7 +58,7 @@ def test_replicas_ask_for_what_there_is(
 def test_too_few_gpus_are_refused_with_the_numbers(num_gpus: float, settings: Any) -> None:
     config = ServiceConfig.of(**PAIR | settings)
     targets, drafts = config.scaling.target_replicas, config.scaling.draft_replicas or 1
-    numbers = f"{targets} target and {drafts} draft .* {num_gpus}: "
+    numbers = f"{targets} target and {drafts} draft .* {num_gpus}\\. "
     with pytest.raises(InvalidRequestError, match=numbers):
         with_gpus(config, num_gpus)
 

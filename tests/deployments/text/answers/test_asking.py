@@ -62,7 +62,7 @@ def test_a_name_that_no_tool_has_is_refused() -> None:
 
 
 def test_calls_in_an_unknown_format_are_refused_with_the_flag() -> None:
-    with pytest.raises(InvalidRequestError, match="set --tool-call-parser"):
+    with pytest.raises(InvalidRequestError, match="Start the server with --tool-call-parser"):
         asked(AnswerFormat(), calls=CallsAsked(TOOLS, is_required=True))
 
 
