@@ -51,6 +51,6 @@ def test_the_coordinator_hears_nobody_without_a_certificate(service: Service) ->
     """Not even with its token."""
     actor = ray.get_actor(coordinator_spec(service.config).actor_name, namespace="specdec")
     endpoint: Endpoint = ray.get(actor.endpoint.remote())
-    assert endpoint.tls == service.config.coordinator_tls
+    assert endpoint.tls == service.config.tls.files
     assert asyncio.run(asked(endpoint)) is OK
     assert asyncio.run(asked(replace(endpoint, tls=None))) is grpc.StatusCode.UNAVAILABLE
