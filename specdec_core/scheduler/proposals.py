@@ -6,6 +6,7 @@ draft replica that is missing.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import repeat
 from typing import NamedTuple
@@ -29,26 +30,25 @@ class _Batch(NamedTuple):
     most: list[int]
     """Maximum tokens of each row."""
 
+    @classmethod
+    def empty(cls) -> _Batch:
+        return cls([], [])
 
-class _DrafterCalls(dict[tuple[Drafter, str], _Batch]):
-    """(local drafter, target) -> sequences of the target that the drafter is asked for."""
 
-    def add(self, drafter: Drafter, sequence: Sequence, most: int) -> None:
-        assert sequence.target is not None, "only sequences of a target begin rounds"
-        key = drafter, sequence.target.replica_id
-        batch = self.get(key)
-        if batch is None:
-            batch = self[key] = _Batch([], [])
-        batch.rows.append(sequence)
-        batch.most.append(most)
+_DrafterCalls = defaultdict[tuple[Drafter, str], _Batch]
+"""(local drafter, target) -> sequences of the target that the drafter is asked for."""
 
-    def add_stand_in(self, sequence: Sequence) -> None:
-        """Add a sequence without a draft replica, if its round waits for one."""
-        current, drafting = sequence.round, sequence.drafting
-        assert current is not None
-        assert drafting is not None
-        if current.proposal is None and drafting.stand_in is not None:
-            self.add(drafting.stand_in, sequence, current.num_draft_tokens)
+
+def _add_stand_in(calls: _DrafterCalls, sequence: Sequence) -> None:
+    """Ask the drafter that replaces a missing draft replica, if the round waits for one."""
+    target, current, drafting = sequence.target, sequence.round, sequence.drafting
+    assert target is not None
+    assert current is not None
+    assert drafting is not None
+    if current.proposal is None and drafting.stand_in is not None:
+        rows, most = calls[drafting.stand_in, target.replica_id]
+        rows.append(sequence)
+        most.append(current.num_draft_tokens)
 
 
 class Proposer:
@@ -89,7 +89,8 @@ class Proposer:
         replica serves `targets_per_draft` targets that have sequences at present.
         """
         undecided: list[Sequence] = []
-        calls, stand_in_calls = _DrafterCalls(), _DrafterCalls()
+        calls: _DrafterCalls = defaultdict(_Batch.empty)
+        stand_in_calls: _DrafterCalls = defaultdict(_Batch.empty)
         for sequence in sequences:
             target, current = sequence.target, sequence.round
             if target is None or target.row is not None:
@@ -102,9 +103,11 @@ class Proposer:
                 if current.proposal is None:
                     undecided.append(sequence)
                     if drafting.local is not None:
-                        calls.add(drafting.local, sequence, current.limit)
+                        rows, most = calls[drafting.local, target.replica_id]
+                        rows.append(sequence)
+                        most.append(current.limit)
             elif current.proposal is None and sequence.draft is None:
-                stand_in_calls.add_stand_in(sequence)  # its draft replica has left
+                _add_stand_in(stand_in_calls, sequence)  # its draft replica has left
         for (drafter, target_id), batch in calls.items():
             terms = self._k_policy.terms(drafter.name, len(replicas[target_id].sequences))
             _offer(drafter, batch, terms)
@@ -113,14 +116,14 @@ class Proposer:
             assert target is not None
             assert current is not None
             assert settings is not None
-            num_live = len(replicas[target.replica_id].sequences)
-            if settings.stand_in is None or not self._waits_for_draft(
-                sequence, current, num_live, targets_per_draft
-            ):
-                current.proposal = offer = current.local or NO_OFFER
-                current.num_draft_tokens = len(offer.tokens)
-            elif sequence.draft is None:
-                stand_in_calls.add_stand_in(sequence)
+            if settings.stand_in is not None:
+                num_live = len(replicas[target.replica_id].sequences)
+                if self._waits_for_draft(sequence, current, num_live, targets_per_draft):
+                    if sequence.draft is None:
+                        _add_stand_in(stand_in_calls, sequence)
+                    continue
+            current.proposal = offer = current.local or NO_OFFER
+            current.num_draft_tokens = len(offer.tokens)
         for (drafter, target_id), batch in stand_in_calls.items():
             terms = self._k_policy.terms(drafter.name, len(replicas[target_id].sequences))
             _offer(drafter, batch, terms._replace(k=MAX_DRAFT_TOKENS))  # K is decided
