@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from deployments.config.service import ServiceConfig
 from deployments.replica.model_host import HostedModel
 from specdec_core.messages import GroupLease, GroupResult, Occupancy
 
 
-def tiny_config(folder: Path) -> ServiceConfig:
+def tiny_config(folder: Path, **settings: Any) -> ServiceConfig:
     """The settings of a service with the tiny model in `folder`."""
     return ServiceConfig.of(
-        model=str(folder), device="cpu", dtype="float32", numerics="fast", kv_cache_tokens=4096
+        model=str(folder),
+        device="cpu",
+        dtype="float32",
+        numerics="fast",
+        kv_cache_tokens=4096,
+        **settings,
     )
 
 

@@ -95,7 +95,8 @@ class Recorder:
 @asynccontextmanager
 async def _service(folder: Path) -> AsyncIterator[str]:
     """Serve a tiny model and yield the address."""
-    config = tiny_config(folder)
+    # A fixed K: the default policy goes by measured times, which differ from run to run.
+    config = tiny_config(folder, spec_policy="fixed", spec_tokens=4, prompt_lookup_min=1)
     hosted = host_model(config, Role.TARGET, num_threads=1)
     async with (
         application(
