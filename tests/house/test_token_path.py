@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.house.token_path import BEGIN, END, PAGE, Function, figures, trace
+from tests.house.token_path import BEGIN, END, NUM_TRACES, PAGE, Function, figures, trace
 
 MOST = (86, 592, 5820)
 """Files, functions and lines of the path. They may only fall."""
@@ -15,7 +15,7 @@ WRITE = "run python -m tests.house.token_path --write"
 
 @pytest.fixture(scope="module")
 def traces() -> list[list[Function]]:
-    return trace(3)
+    return trace(NUM_TRACES)
 
 
 def told() -> set[tuple[str, str]]:
