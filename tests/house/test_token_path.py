@@ -21,7 +21,7 @@ def traces() -> list[list[Function]]:
 def told() -> set[tuple[str, str]]:
     """Return the files and functions that the page names."""
     table = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
-    lines = re.findall(r"^- `([\w/]+\.py)`.*\n  (`.*`)$", table, flags=re.MULTILINE)
+    lines = re.findall(r"^- `([\w/]+\.py)`.*\n.*\n  (`.*`)$", table, flags=re.MULTILINE)
     return {(file, name) for file, names in lines for name in re.findall(r"`([^`]+)`", names)}
 
 

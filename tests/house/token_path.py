@@ -183,7 +183,7 @@ def table(functions: list[Function]) -> str:
         parts += [f"### {stage}\n"] if of_stage else []
         for name in of_stage:
             names = ", ".join(f"`{one}`" for one in files.pop(name))
-            parts.append(f"- `{name}`: {_sentence(name)}  \n  {names}\n")
+            parts.append(f"- `{name}`  \n  {_sentence(name)}  \n  {names}\n")
     assert not files, "the last stages name both packages"
     return "\n".join(parts)
 
