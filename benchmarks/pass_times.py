@@ -60,7 +60,7 @@ def exact(
         one.value: {"numerics": one} for one in (Numerics.EXACT, Numerics.FAST)
     }
     found = _compare(loads, [*_EXACT_SHAPES, _PREFILL], model, dtype, prompt_len, repeats, threads)
-    _write(found, output)
+    write_json(found, output)
 
 
 @app.command()
@@ -82,7 +82,7 @@ def kernels(
         "eager": {"enforce_eager": True},
         "transformers": {"model_impl": ModelImpl.TRANSFORMERS},
     }
-    _write(_compare(loads, _KERNEL_SHAPES, model, dtype, prompt_len, repeats, threads), output)
+    write_json(_compare(loads, _KERNEL_SHAPES, model, dtype, prompt_len, repeats, threads), output)
 
 
 @app.command()
@@ -122,7 +122,7 @@ def pair(
     for name in models:
         flag = ",".join(f"{rows}:{ms:.2f}" for rows, ms in found[name].items())
         Console().print(f"--{name.replace('_', '-')} {flag}", highlight=False)
-    _write(found, output)
+    write_json(found, output)
 
 
 def _compare(
@@ -186,10 +186,6 @@ def _cached_slot(model: ModelRunner, length: int) -> int:
     slot = model.allocate()
     score(model, [(slot, range(100, 100 + length), 0)])
     return slot
-
-
-def _write(found: dict[str, Any], output: Path | None) -> None:
-    write_json(found, output)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from specdec_core.loading.loader import (
     DType,
     LoadConfig,
     apply_numerics,
+    device_of,
     load_model,
     make_decoder,
 )
@@ -122,7 +123,7 @@ def _random(shape: Shape, vocab_size: int, options: ModelOptions) -> ModelRunner
         vocab_size,
         seed=options.seed,
         dtype=getattr(torch, options.dtype.value),
-        device=_device(options.device),
+        device=device_of(options.device),
         max_len=options.row_len,
     )
     return ModelRunner(
@@ -132,8 +133,3 @@ def _random(shape: Shape, vocab_size: int, options: ModelOptions) -> ModelRunner
         max_model_len=options.row_len,
         enable_prefix_caching=options.enable_prefix_caching,
     )
-
-
-def _device(name: str) -> torch.device:
-    is_cuda = name.startswith("cuda") or (name == "auto" and torch.cuda.is_available())
-    return torch.device(("cuda" if name == "auto" else name) if is_cuda else "cpu")

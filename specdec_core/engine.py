@@ -21,7 +21,6 @@ from specdec_core.config import (
     SchedulerConfig,
     SpeculationConfig,
     default_draft_tokens,
-    uses_draft_model,
 )
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, QueueFullError
 from specdec_core.grammar import GrammarCompiler
@@ -69,7 +68,7 @@ class Engine:
         config = config or SchedulerConfig()
         speculation = config.speculation.resolved(has_draft=draft is not None)
         config = replace(config, speculation=speculation)
-        _check_pair(target, draft, speculation.method)
+        _check_pair(target, draft, speculation)
         self.end_token_ids = end_token_ids
         self.vocab_size = target.vocab_size
         self.max_model_len = target.max_model_len
@@ -212,7 +211,9 @@ def _default_config(target: ModelRunner, algorithm: AlgorithmName) -> SchedulerC
     )
 
 
-def _check_pair(target: CachedModel, draft: CachedModel | None, method: str | None) -> None:
+def _check_pair(
+    target: CachedModel, draft: CachedModel | None, speculation: SpeculationConfig
+) -> None:
     if draft is None:
         return
     if draft.vocab_size != target.vocab_size:
@@ -220,5 +221,7 @@ def _check_pair(target: CachedModel, draft: CachedModel | None, method: str | No
             f"draft and target must share a tokenizer: the draft has {draft.vocab_size} ids, "
             f"the target {target.vocab_size}"
         )
-    if method is not None and not uses_draft_model(method):
-        raise ModelNotSupportedError(f"a draft model was given, but method {method} never uses one")
+    if not speculation.uses_draft_model:
+        raise ModelNotSupportedError(
+            f"a draft model was given, but method {speculation.method} never uses one"
+        )

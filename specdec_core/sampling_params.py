@@ -22,6 +22,8 @@ from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.grammar import Grammar, GrammarCompiler, GrammarSpec
 
 MAX_SEED = 2**63 - 1
+_MASK64 = (1 << 64) - 1
+_GOLDEN64 = 0x9E3779B97F4A7C15
 MAX_TOP_K = 2**31 - 1
 MAX_BIAS = 100.0
 MAX_LOGPROBS = 20
@@ -345,12 +347,6 @@ class SampleRow(NamedTuple):
     history: Sequence[int] = ()
     """IDs of the sequence from its start; those before `position` count. It may be longer, so that
     the rows of a proposal share one. It may be empty for rules that need none."""
-
-
-_MASK64 = (1 << 64) - 1
-
-
-_GOLDEN64 = 0x9E3779B97F4A7C15
 
 
 def mix64(seed: int, counter: int) -> int:

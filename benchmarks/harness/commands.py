@@ -21,35 +21,31 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from deployments.config.flags import comma_names
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
 Report = Callable[[str, int], None]
 """Called with (what runs, turns finished); with 0 before it runs."""
 
 
-def names(text: str) -> tuple[str, ...]:
-    """Return the names in a text, separated by commas."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
 def numbers(text: str) -> tuple[int, ...]:
     """Return the whole numbers in a text. Raises InvalidRequestError."""
     try:
-        return tuple(map(int, names(text)))
+        return tuple(map(int, comma_names(text)))
     except ValueError as error:
         raise InvalidRequestError(f"{text!r} is not a list of numbers") from error
 
 
 def fractions(text: str) -> tuple[float, ...]:
     """Return the numbers in a text. Raises ValueError."""
-    return tuple(map(float, names(text)))
+    return tuple(map(float, comma_names(text)))
 
 
 def known(what: str, options: Collection[str]) -> Callable[[str], tuple[str, ...]]:
     """Return a parser of a list of these options. It raises InvalidRequestError for others."""
 
     def parse(text: str) -> tuple[str, ...]:
-        chosen = names(text)
+        chosen = comma_names(text)
         unknown = [name for name in chosen if name not in options]
         if unknown or not chosen:
             told = repr(unknown[0]) if unknown else "at all"

@@ -11,14 +11,14 @@ from typing import Any
 
 import typer
 
-from benchmarks.harness.commands import fractions, names
+from benchmarks.harness.commands import fractions
 from benchmarks.paper.algorithms import COMPARED
 from benchmarks.paper.grouping import GroupingOptions
 from benchmarks.paper.online import Timer
 from benchmarks.paper.pair_spec import DEMO, PairSpec, parse_pair
 from benchmarks.paper.records import RESULTS
 from benchmarks.paper.report import DOCUMENT
-from deployments.config.flags import flag, section
+from deployments.config.flags import comma_names, flag, section
 from specdec_core.config import Numerics
 from specdec_core.engine import AlgorithmName
 from specdec_core.errors import InvalidRequestError
@@ -26,14 +26,14 @@ from specdec_core.loading.loader import DType
 
 
 def _positive(text: str) -> tuple[int, ...]:
-    values = tuple(map(int, names(text)))
+    values = tuple(map(int, comma_names(text)))
     if not values or min(values) < 1:
         raise ValueError(f"positive numbers are needed, got {text!r}")
     return values
 
 
 def _members(kind: type[StrEnum]) -> Callable[[str], tuple[Any, ...]]:
-    return lambda text: tuple(map(kind, names(text)))
+    return lambda text: tuple(map(kind, comma_names(text)))
 
 
 def _checked_pairs(texts: Sequence[str]) -> Sequence[str]:

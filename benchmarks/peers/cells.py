@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from benchmarks.harness.commands import names, numbers
+from benchmarks.harness.commands import numbers
 from benchmarks.peers.engines import DRAFT_MODEL, HYBRID, METHODS, PLAIN, EngineSpec
-from deployments.config.flags import flag
+from deployments.config.flags import comma_names, flag
 
 
 class Cell(NamedTuple):
@@ -53,9 +53,11 @@ class NotRun(NamedTuple):
 class Axes:
     """What every engine is measured with. Lists are separated by commas."""
 
-    methods: tuple[str, ...] = flag(",".join(METHODS), "Methods of drafting.", parse=names)
+    methods: tuple[str, ...] = flag(",".join(METHODS), "Methods of drafting.", parse=comma_names)
     drafts: tuple[str, ...] = flag(
-        "smollm2-135m-draft", "Draft models; `self` is the target as its own draft.", parse=names
+        "smollm2-135m-draft",
+        "Draft models; `self` is the target as its own draft.",
+        parse=comma_names,
     )
     spec_tokens: tuple[int, ...] = flag("4", "Drafted tokens per round (K).", parse=numbers)
     batch_sizes: tuple[int, ...] = flag("1,8", "Sequences at a time.", parse=numbers)

@@ -70,7 +70,10 @@ def _optional(declared: Declaration) -> Declaration:
         issubclass(kind, Enum) and "metavar" in (reading.typer or {})
     )
     return declared._replace(
-        type=str if is_text else kind, default=None, reading=reading._replace(parse=None)
+        field=declared.name,
+        type=str if is_text else kind,
+        default=None,
+        reading=reading._replace(parse=None),
     )
 
 

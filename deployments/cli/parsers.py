@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from deployments.config.flags import comma_names
 from specdec_core.speculation.registry import drafting_methods
 
 Value = TypeVar("Value")
@@ -14,7 +15,7 @@ def comma_list(parse: Callable[[str], Value]) -> Callable[[str], tuple[Value, ..
     """Return a parser of at least one value, separated by commas, without repetitions."""
 
     def parsed(text: str) -> tuple[Value, ...]:
-        parts = [part.strip() for part in text.split(",") if part.strip()]
+        parts = comma_names(text)
         if not parts:
             raise ValueError("at least one value is needed")
         return tuple(dict.fromkeys(map(parse, parts)))

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -27,6 +27,7 @@ from deployments.cli.progress import waiting_line
 from deployments.cli.wait_ready import POLL_S, reachable, wait_until_ready
 from deployments.config.gpu_allocation import with_gpus
 from deployments.config.service import ServiceConfig
+from deployments.coordinator.spec import CoordinatorSpec
 from deployments.demo.drafts import shipped_drafts
 from deployments.demo.models import resolve_model
 from deployments.ingress.auth import is_loopback
@@ -88,10 +89,11 @@ def running_service(config: ServiceConfig, stop: threading.Event) -> Iterator[Nu
             config = with_gpus(config, gpus_of_ray())
             forget_stages(APPLICATION)
             deploy(serve_config(config))
-            started.callback(_remove, config)
+            specs = coordinator_specs(config)
+            started.callback(_remove, specs)
             numerics = wait_until_ready(config, stop, tell)
         yield numerics
-        _drain(config)
+        _drain(specs, config.graceful_shutdown_s)
 
 
 def formats_of(config: ServiceConfig) -> ChosenFormats:
@@ -252,24 +254,24 @@ def prepare_environment() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
 
 
-def _drain(config: ServiceConfig) -> None:
-    """Wait for running requests, at most `graceful_shutdown_s`."""
+def _drain(specs: Sequence[CoordinatorSpec], limit_s: float) -> None:
+    """Wait for running requests, at most `limit_s`."""
     from deployments.coordinator import actor as coordinator
 
-    deadline = time.monotonic() + config.graceful_shutdown_s
-    specs = coordinator_specs(config)
+    deadline = time.monotonic() + limit_s
     while any(map(coordinator.num_live, specs)) and time.monotonic() < deadline:
         time.sleep(POLL_S)
 
 
-def _remove(config: ServiceConfig) -> None:
-    """Delete what was deployed, the detached coordinators included."""
+def _remove(specs: Sequence[CoordinatorSpec]) -> None:
+    """Delete what was deployed, the detached coordinators included. The specifications are those of
+    the start, because the file of API keys may have changed since."""
     from ray import serve
 
     from deployments.coordinator import actor as coordinator
 
     serve.delete(APPLICATION)
-    for spec in coordinator_specs(config):
+    for spec in specs:
         coordinator.end(spec)
 
 

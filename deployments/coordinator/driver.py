@@ -260,8 +260,9 @@ class SchedulerDriver:
         if self._is_here(replica):
             info = replica.info
             del self.replicas[info.replica_id]
-            deregister = partial(self.scheduler.deregister, incarnation=info.incarnation)
-            self._guard(partial(deregister, info.replica_id))
+            self._guard(
+                partial(self.scheduler.deregister, info.replica_id, incarnation=info.incarnation)
+            )
             self._send_state()
 
     def _is_here(self, replica: ConnectedReplica) -> bool:

@@ -1,7 +1,8 @@
 """CoordinatorService over a SchedulerDriver: messages in, messages out, one writer per stream.
 
-Messages that no replica or ingress of this project sends are rejected here. The scheduler relies on
-it, and itself checks whether a result belongs to a lease, an epoch and a row.
+A message that no replica or ingress of this project sends ends its stream, because the scheduler
+relies on checked values. The scheduler itself checks whether a result belongs to a lease, an epoch
+and a row.
 """
 
 from __future__ import annotations
@@ -42,13 +43,9 @@ from specdec_core.speculation.pass_prices import row_prices
 logger = logging.getLogger(__name__)
 
 REGISTER_TIMEOUT_S = 10.0
-
-
 _MAX_NAME_LEN = 1024
-
-
 _MAX_HOLD_S = 1.0
-
+"""Maximum seconds for which an ingress may let the coordinator hold events."""
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 

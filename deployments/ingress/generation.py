@@ -99,7 +99,7 @@ class GenerationService:
         self.limits = limits or RequestLimits()
         self._grammars = GrammarCheck(grammar_limits, text.end_token_ids)
         self._chats = ChatReading(text)
-        self._fewest = stream_interval
+        self._stream_interval = stream_interval
         self._stats_wait_s = stats_wait_s
 
     @property
@@ -264,11 +264,9 @@ class GenerationService:
             check_fingerprint(ask.resume, self.system_fingerprint)
             ask = with_seed(ask, ask.resume)
         first = self.prepare(prompts[0], ask)
-        seed = first.request.params.seed
-        seeded = replace(ask, sampling={**ask.sampling, "seed": seed})
         params = first.request.params
         check_allowed_ids(len(params.allowed_token_ids), n * len(prompts))
-        ones = [first, *(self.prepare(prompt, seeded, params) for prompt in prompts[1:])]
+        ones = [first, *(self.prepare(prompt, ask, params) for prompt in prompts[1:])]
         found = choices_of(ones, n)
         return found if ask.resume is None else resumed(found, ask, ask.resume, self.text)
 
@@ -291,8 +289,8 @@ class GenerationService:
         if streams:
             known = [len(one.request.resume_token_ids) for one in generations]
             runs = [untold(run, n) if n else run for run, n in zip(runs, known, strict=True)]
-        if self._fewest > 1:
-            runs = [gathered(run, self._fewest) for run in runs]
+        if self._stream_interval > 1:
+            runs = [gathered(run, self._stream_interval) for run in runs]
         merged = _only(runs[0]) if len(runs) == 1 else self._all(generations, runs)
         return observed(generations, merged, streams=streams)
 

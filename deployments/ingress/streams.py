@@ -92,8 +92,10 @@ async def within(timeout_s: float, items: AsyncGenerator[Item]) -> AsyncGenerato
             yield item
 
 
-async def gathered(pieces: AsyncGenerator[OutputChunk], fewest: int) -> AsyncGenerator[OutputChunk]:
-    """Yield the first chunk immediately, then chunks of at least `fewest` tokens.
+async def gathered(
+    pieces: AsyncGenerator[OutputChunk], stream_interval: int
+) -> AsyncGenerator[OutputChunk]:
+    """Yield the first chunk immediately, then chunks of at least `stream_interval` tokens.
 
     The last chunk may have fewer tokens. Chunks held when an error comes are yielded before it.
     """
@@ -104,7 +106,7 @@ async def gathered(pieces: AsyncGenerator[OutputChunk], fewest: int) -> AsyncGen
             async for piece in pieces:
                 held.append(piece)
                 if piece.finish_reason is not None or _num_tokens(held) >= needed:
-                    told, held, needed = held, [], fewest
+                    told, held, needed = held, [], stream_interval
                     yield _one(told)
         except Exception:
             if held:

@@ -1,4 +1,4 @@
-"""Loads a replica's model. The one module of the service that imports torch."""
+"""Loads a replica's model. Only this module and gpu_memory.py of the service import torch."""
 
 from __future__ import annotations
 

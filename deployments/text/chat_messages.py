@@ -69,7 +69,7 @@ class TemplateInput:
         }
 
 
-_REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """Names of an answer's reasoning, in the order in which transformers looks for it."""
 _REFUSED_FIELDS = {
     "audio": "send text",
@@ -79,7 +79,7 @@ _REFUSED_FIELDS = {
 }
 """Fields that would change the answer and are not supported, with what to do instead."""
 FIELDS = (
-    *_REASONING_FIELDS,
+    *REASONING_FIELDS,
     *_REFUSED_FIELDS,
     "annotations",
     "cache_control",
@@ -146,7 +146,7 @@ def _checked_message(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _reasoning(message: Mapping[str, Any]) -> dict[str, str]:
     """Return an answer's reasoning under the names that transformers gives it for templates."""
-    given = {name: message.get(name) for name in _REASONING_FIELDS}
+    given = {name: message.get(name) for name in REASONING_FIELDS}
     texts = {name: text for name, text in given.items() if isinstance(text, str) and text}
     if not texts:
         return {}

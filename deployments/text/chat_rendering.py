@@ -25,7 +25,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from deployments.text.chat_messages import Message, TemplateInput
+from deployments.text.chat_messages import REASONING_FIELDS, Message, TemplateInput
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 
 
@@ -240,9 +240,6 @@ class Marks:
         return {**tool, "function": {**function, "name": function["name"] + mark}}
 
 
-_REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking")
-
-
 def forms(messages: list[Message]) -> Iterator[list[Message]]:
     """Yield the conversation as it is, then with one change, with two and with three."""
     tried: list[list[Message]] = []
@@ -330,7 +327,7 @@ def _with_results(messages: list[Message]) -> list[tuple[Message, list[Message]]
 
 def _without_reasoning(messages: list[Message]) -> list[Message]:
     """Leave reasoning out. gpt-oss's template refuses it next to text and calls."""
-    return [{k: v for k, v in m.items() if k not in _REASONING_FIELDS} for m in messages]
+    return [{k: v for k, v in m.items() if k not in REASONING_FIELDS} for m in messages]
 
 
 _CHANGES: tuple[Callable[[list[Message]], list[Message]], ...] = (

@@ -126,8 +126,8 @@ def _logits_alone(model: ModelRunner, ids: Sequence[int]) -> Tensor:
 def _logits_in_batch(model: ModelRunner, sequences: Sequence[Sequence[int]]) -> Tensor:
     slots = [model.allocate() for _ in sequences]
     try:
-        for feeds in _batch_passes(slots, sequences):
-            logits = score(model, feeds)
+        for rows in _batch_passes(slots, sequences):
+            logits = score(model, rows)
         return logits
     finally:
         for slot in slots:

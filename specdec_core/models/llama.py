@@ -63,7 +63,6 @@ class LlamaLayer(nn.Module):
         """Take the weights out of a layer of transformers."""
         super().__init__()
         attention, mlp = layer.self_attn, layer.mlp
-        self.layer_idx: int = attention.layer_idx
         self.head_dim: int = attention.head_dim
         self.scaling: float = attention.scaling
         self.attention_norm = RMSNorm(layer.input_layernorm)

@@ -1,7 +1,7 @@
 """A whole pass in one call of the kernels, without Python work per layer.
 
 It requires that every linear of the layers is a NativeLinear. The bits equal those of the layers
-one by one. Shape legend as in kernels/kernels.c.
+one by one. Shape legend as in kernels/csrc/kernels.c.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def measure_logprobs(
 
 
 class PromptShare(NamedTuple):
-    """One feed's rows of logits: `num_rows` that score its prompt, then those to sample from."""
+    """Logits of one row of a pass: `num_rows` that score its prompt, then those to sample from."""
 
     num_rows: int
     tokens: Sequence[int]
@@ -58,9 +58,9 @@ class PromptShare(NamedTuple):
 def take_prompts(
     logits: Tensor, shares: Sequence[PromptShare], vocab_size: int
 ) -> tuple[list[tuple[TokenLogprobs, ...]], Tensor]:
-    """Return each feed's prompt log-probabilities, and the remaining rows of `logits`, [N, V].
+    """Return each row's prompt log-probabilities, and the remaining rows of `logits`, [N, V].
 
-    Feeds are handled one at a time, because their rows need much memory. If no feed asks, `logits`
+    Rows are handled one at a time, because their logits need much memory. If none asks, `logits`
     are returned unchanged.
     """
     entries: list[tuple[TokenLogprobs, ...]] = [()] * len(shares)

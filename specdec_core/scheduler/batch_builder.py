@@ -341,7 +341,7 @@ def _count(replicas: list[ReplicaState]) -> tuple[int, int, int]:
     """Return the numbers of usable replicas, of usable ones with sequences, and of sequences."""
     num_usable = num_busy = num_sequences = 0
     for replica in replicas:
-        if not (replica.is_fenced or replica.is_draining):
+        if replica.is_usable:
             num_usable += 1
             num_busy += len(replica.sequences) > 0
             num_sequences += len(replica.sequences)

@@ -41,7 +41,7 @@ def check_compatible(info: ReplicaInfo, others: Iterable[ReplicaInfo]) -> None:
 def check_rollback(info: ReplicaInfo, config: SpeculationConfig) -> None:
     """Raise InvalidRequestError if the replica cannot forget all drafted tokens of a round."""
     limit = info.kv_cache_spec.max_rollback
-    drafts = config.method is not SpecMethod.NONE
+    drafts = config.method != SpecMethod.NONE
     if drafts and limit is not None and config.num_draft_tokens > limit:
         raise InvalidRequestError(
             f"replica {info.replica_id} can roll back {limit} cached tokens, "

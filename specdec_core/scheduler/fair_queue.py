@@ -24,8 +24,7 @@ request comes before new ones, whatever its client was served."""
 _SPARE = 64
 """Number of accounts or keys that may be kept although they are no longer needed."""
 
-
-rank_of: Callable[[Sequence], Rank] = attrgetter("rank")
+_rank_of: Callable[[Sequence], Rank] = attrgetter("rank")
 
 
 @dataclass(eq=False, slots=True)
@@ -77,7 +76,7 @@ class WaitingQueue:
     @property
     def num_clients(self) -> int:
         """Number of sequences that a client waits for. They precede every background sequence."""
-        return bisect_left(self._sequences, (BACKGROUND_RANK, -1), key=rank_of)
+        return bisect_left(self._sequences, (BACKGROUND_RANK, -1), key=_rank_of)
 
     @property
     def num_client_tokens(self) -> int:
@@ -107,7 +106,7 @@ class WaitingQueue:
         return num_waiting > _share(max_waiting, self.num_waiting_clients)
 
     def push(self, sequence: Sequence) -> None:
-        insort(self._sequences, sequence, key=rank_of)
+        insort(self._sequences, sequence, key=_rank_of)
         if sequence.is_background:
             return
         client = sequence.request.client
@@ -118,21 +117,21 @@ class WaitingQueue:
         if not account.waiting:
             account.num_served = max(account.num_served, self._level)
             self.num_waiting_clients += 1
-        insort(account.waiting, sequence, key=rank_of)
+        insort(account.waiting, sequence, key=_rank_of)
         sequence.account = account
         if account.waiting[0] is sequence:
             self._renew_key(account)
 
     def discard(self, sequence: Sequence) -> None:
         """Remove a sequence if it is there."""
-        index = bisect_left(self._sequences, sequence.rank, key=rank_of)
+        index = bisect_left(self._sequences, sequence.rank, key=_rank_of)
         if self._sequences[index : index + 1] != [sequence]:
             return
         del self._sequences[index]
         if sequence.is_background:
             return
         account = self._accounts[sequence.request.client]
-        index = bisect_left(account.waiting, sequence.rank, key=rank_of)
+        index = bisect_left(account.waiting, sequence.rank, key=_rank_of)
         del account.waiting[index]
         self.num_waiting_clients -= not account.waiting
         if index == 0:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from specdec_core.config import MAX_DRAFT_TOKENS, SpecMethod, SpeculationConfig, uses_draft_model
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult, RowStatus
-from specdec_core.request import Request
 from specdec_core.scheduler.replicas import ReplicaState
 from specdec_core.scheduler.sequence import Drafting, Round, Sequence
 from specdec_core.speculation.drafter import NO_OFFER, Drafter, Observed, Offer
@@ -240,23 +239,20 @@ class Proposer:
         config, request = self._config, sequence.request
         method = draft_method(config, request)
         local = self._drafters.of(method)
+        limit = draft_limit(config, request)
         drafting = Drafting(
             local=None if method == SpecMethod.DRAFT_MODEL else local,
             stand_in=local if uses_draft_model(method) else None,
-            max_tokens=draft_limit(config, request),
-            reason=self._unasked_reason(request),
+            max_tokens=limit,
+            reason=self._unasked_reason(limit),
         )
         sequence.drafting = self._shared_drafting.setdefault(drafting, drafting)
         return sequence.drafting
 
-    def _unasked_reason(self, request: Request) -> DraftLengthReason:
+    def _unasked_reason(self, limit: int) -> DraftLengthReason:
         if self._config.method == SpecMethod.NONE or not self._config.num_draft_tokens:
             return DraftLengthReason.OFF
-        return (
-            DraftLengthReason.ENDING
-            if draft_limit(self._config, request)
-            else DraftLengthReason.REQUEST
-        )
+        return DraftLengthReason.ENDING if limit else DraftLengthReason.REQUEST
 
 
 def _offer(drafter: Drafter, batch: _Batch, terms: Terms) -> None:

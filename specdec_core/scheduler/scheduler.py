@@ -53,10 +53,10 @@ class Scheduler:
         self._registry = LiveRequests(self._placement, self._outbox, self._stats)
         self._timeouts = Timeouts(self._registry)
         self._retry_hint = RetryHint()
-        self._settlement = ResultHandler(
+        self._result_handler = ResultHandler(
             self._registry, self._placement, proposer, self._stats, self._k_policy
         )
-        self._dispatcher = BatchBuilder(
+        self._batch_builder = BatchBuilder(
             config,
             epoch=epoch,
             replicas=self._replicas,
@@ -174,7 +174,7 @@ class Scheduler:
         replica.busy_s += result.seconds
         seconds = replica.device.answered(open_, result.seconds, now, result.recording_s)
         self._observe(open_, seconds, result)
-        self._settlement.apply(replica, lease, result, now)
+        self._result_handler.apply(replica, lease, result, now)
         if replica.is_draining:
             self._drain(replica)
 
@@ -209,7 +209,7 @@ class Scheduler:
         self._placement.place_on_drafts()
         since = now if self._last_result_at is None else self._last_result_at
         self._last_result_at = None
-        self._dispatcher.dispatch(now, since)
+        self._batch_builder.dispatch(now, since)
         return self._outbox.take()
 
     def next_deadline(self) -> float | None:

@@ -46,10 +46,11 @@ class SequenceStatus(StrEnum):
     FINISHED = "finished"
 
 
+# Read once: to name a member of an enumeration takes as long as a call.
 _FINISHED, _WAITING = SequenceStatus.FINISHED, SequenceStatus.WAITING
 _READY, _PROPOSED = SequenceStatus.READY, SequenceStatus.PROPOSED
-_AT_DRAFT, _VERIFYING = SequenceStatus.DRAFTING, SequenceStatus.VERIFYING
-_CATCHING_UP = SequenceStatus.CATCHING_UP  # as messages.TARGET: asked all the time
+_DRAFTING, _VERIFYING = SequenceStatus.DRAFTING, SequenceStatus.VERIFYING
+_CATCHING_UP = SequenceStatus.CATCHING_UP
 
 
 @dataclass(eq=False, slots=True)
@@ -262,7 +263,7 @@ class Sequence:
             return _FINISHED
         draft, target, current = self.draft, self.target, self.round
         if draft is not None and draft.row is not None and draft.row.num_choices > 0:
-            return _AT_DRAFT
+            return _DRAFTING
         if target is None:
             return _WAITING
         if target.row is not None:

@@ -58,7 +58,7 @@ def draft_limit(config: SpeculationConfig, request: Request) -> int:
     return min(config.num_draft_tokens, request.num_draft_tokens)
 
 
-class DraftedRow(Row, Protocol):
+class DraftableRow(Row, Protocol):
     """A Row that its owner lets begin."""
 
     drafter: Drafter | None
@@ -66,7 +66,9 @@ class DraftedRow(Row, Protocol):
     draft_state: object
 
 
-def offers_of(drafter: Drafter, rows: Sequence[DraftedRow], most: Sequence[int]) -> Sequence[Offer]:
+def offers_of(
+    drafter: Drafter, rows: Sequence[DraftableRow], most: Sequence[int]
+) -> Sequence[Offer]:
     """Return what the drafter offers, at most `most[i]` tokens; let new rows begin first."""
     for row in rows:
         if row.drafter is None:

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
-from specdec_core.errors import OutOfBlocksError, RankError
+from specdec_core.errors import RankError
 from specdec_core.model import CachedModel, ForwardInput, ForwardOutput
 from specdec_core.step_times import StepTime
 
@@ -86,7 +86,8 @@ class RankGroup:
     def follow(self, model: CachedModel) -> None:
         """Repeat what rank 0 does to its model, until it closes the group.
 
-        Raises RankError if rank 0 is lost, or if a change turns out differently on this rank.
+        Raises RankError if rank 0 is lost, or if a change turns out differently on this rank. A
+        pass that fails on all ranks raises its own error.
         """
         slots: dict[int, int] = {}
         while (message := self._receive()) is not None:
@@ -117,16 +118,15 @@ class RankGroup:
     def run(self, run_pass: Callable[[], ForwardOutput]) -> ForwardOutput:
         """Run a pass on this rank; return its results once it has ended alike on all ranks.
 
-        Raises OutOfBlocksError if all ranks lack blocks. Raises RankError if the ranks differ.
+        Raises the error of a pass that failed on all ranks, and RankError if it failed on some.
         """
         error: Exception | None = None
         try:
             output = run_pass()
         except Exception as raised:
             error = raised
-        status = 2 if error else 0
-        status -= isinstance(error, OutOfBlocksError)
-        bounds = torch.tensor([status, -status])
+        has_failed = int(error is not None)
+        bounds = torch.tensor([has_failed, -has_failed])
         with _lost_connections():
             dist.all_reduce(bounds, op=dist.ReduceOp.MAX)
         if bounds.sum():

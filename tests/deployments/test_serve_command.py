@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.ports import free_port
+from deployments.app import coordinator_specs
 from deployments.cli import serve as serve_command
 from deployments.cli import wait_ready as start_waiting
 from deployments.cli.progress import waiting_line
@@ -27,6 +28,8 @@ from deployments.cli.serve import (
 )
 from deployments.cli.wait_ready import StartError, refusal_in, wait_until_ready
 from deployments.config.service import ServiceConfig
+from deployments.coordinator import actor as coordinator
+from deployments.coordinator.spec import CoordinatorSpec
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, SpecdecError
 from tests.deployments.checked import check_start
@@ -288,3 +291,20 @@ with _signals_set(stop):
 def test_ctrl_c_ends_the_service_whichever_thread_it_reaches() -> None:
     """The kernel chooses the thread; a wait without an end hears of its own thread's alone."""
     subprocess.run([sys.executable, "-c", _ENDED_FROM_A_THREAD], check=True, timeout=30)
+
+
+def test_the_coordinators_of_the_start_are_ended_though_the_key_file_has_gone(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their names hold the version of the settings, which the keys are part of."""
+    keys = tmp_path / "keys"
+    keys.write_text("someone a-key\n")
+    asked: list[CoordinatorSpec] = []
+    specs = coordinator_specs(config(folder, api_key_file=str(keys)))
+    monkeypatch.setattr(coordinator, "num_live", lambda spec: 0)
+    monkeypatch.setattr(coordinator, "end", asked.append)
+    monkeypatch.setattr("ray.serve.delete", lambda name: None)
+    keys.unlink()
+    serve_command._drain(specs, 1.0)
+    serve_command._remove(specs)
+    assert tuple(asked) == specs

@@ -146,4 +146,5 @@ def test_a_replica_that_cannot_take_back_a_rejected_proposal_is_kept_out() -> No
     cell = Cell(config(SpecMethod.NGRAM, num_draft_tokens=K + 1))
     with pytest.raises(InvalidRequestError, match=r"roll back 4 .* num_draft_tokens is 5"):
         join(cell, Role.TARGET, 100, agreement=0)
-    join(Cell(config(SpecMethod.NONE, num_draft_tokens=K + 1)), Role.TARGET, 100, agreement=0)
+    for method in (SpecMethod.NONE, "none"):  # a name of the registry is a plain text
+        join(Cell(config(method, num_draft_tokens=K + 1)), Role.TARGET, 100, agreement=0)

@@ -13,10 +13,9 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from deployments.api.http import event_stream as response_writer
+from deployments.api.http import event_stream
 from deployments.api.http.chat_fields import ChatFields, checked_prompts
 from deployments.api.http.errors import error_response, log_unexpected
-from deployments.api.http.event_stream import EventStream
 from deployments.api.http.logprob_json import Echo
 from deployments.api.http.middleware import (
     BODY_TIMEOUT_S,
@@ -297,14 +296,14 @@ class _Routes:
         answer = self._start(shape, generations, body, echoes)
         if not body.stream:
             outputs = await _collect(self._service.run_choices(generations), answer)
-            return await response_writer.whole(answer, outputs, self._service.lanes)
+            return await event_stream.whole(answer, outputs, self._service.lanes)
         admission = Admission(one.request.request_id for one in generations)
         chunks = self._service.run_choices(generations, streams=True, on_accepted=admission.accept)
         begun = await begin(chunks, admission, self._keep_alive_s)
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
-        to_event = partial(response_writer.event, answer, lanes=self._service.lanes)
+        to_event = partial(event_stream.event, answer, lanes=self._service.lanes)
         lines = _stream(answer, to_event, begun, wants_usage=wants_usage)
-        return EventStream(lines, keep_alive_s=self._keep_alive_s, on_end=begun.aclose)
+        return event_stream.EventStream(lines, keep_alive_s=self._keep_alive_s, on_end=begun.aclose)
 
     def _start(
         self,

@@ -12,7 +12,7 @@ from deployments.config.flags import OUTPUT_FILE, flag, section
 from deployments.config.loading import LoadOptions, model_argument
 from deployments.config.scheduler import SchedulerOptions
 from deployments.config.speculation import SpeculationOptions
-from specdec_core.config import WINDOW_PER_ROW, KPolicyName, SchedulerConfig, uses_draft_model
+from specdec_core.config import KPolicyName, SchedulerConfig, uses_draft_model
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 
@@ -97,9 +97,6 @@ class VerifyOptions:
 
     def sampling_params(self, temperature: float) -> SamplingParams:
         return replace(self.sampling, temperature=temperature, num_logprobs=self.logprobs)
-
-    def window_of(self, point: Point) -> int:
-        return self.limits.window or WINDOW_PER_ROW * point.batch_size
 
     def scheduler_config(self, point: Point, num_requests: int) -> SchedulerConfig:
         return self.speculation.scheduler_config(

@@ -134,7 +134,7 @@ def _load_draft(options: VerifyOptions, target: LoadedModel, load: LoadConfig) -
 def _needed_kv_tokens(options: VerifyOptions, prompts: Prompts) -> int:
     """Return the tokens for a full window of the longest request, and at least for the longest that
     the model allows."""
-    windows = [options.window_of(point) for point in options.points]
+    windows = [options.scheduler_config(point, 0).window for point in options.points]
     num_sequences = min(max(windows, default=1), len(prompts.lines))
     longest = (prompts.longest // _ROUNDING + 2) * _ROUNDING
     return max(num_sequences * longest, prompts.text.max_model_len)

@@ -32,6 +32,8 @@ TIME_TO_FIRST_TOKEN = (
 INPUT_TOKENS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
 OUTPUT_TOKENS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
 ERROR_TYPE = "error.type"
+CANCELLED = "cancelled"
+"""Value of ERROR_TYPE for a request whose client has disconnected."""
 HTTP_METHOD = "http.request.method"
 HTTP_ROUTE = "http.route"
 RPC_SYSTEM = "rpc.system"

@@ -42,10 +42,10 @@ def begin_tracing(process: ProcessName) -> Tracing:
     metrics. Only the coordinator uses those, and the user would not see why it cannot start.
     """
     check_exporters()
-    exporters = [kind() for kind in exporter_kinds(Signal.TRACES)]
-    if not exporters:
+    processors = span_processors()
+    if not processors:
         return Tracing()
     provider = TracerProvider(resource=resource_of(process))
-    for exporter in exporters:
-        provider.add_span_processor(BatchSpanProcessor(exporter))
+    for processor in processors:
+        provider.add_span_processor(processor)
     return Tracing(provider)

@@ -94,9 +94,6 @@ def speculation_attributes(stats: Sequence[RequestStats]) -> Attributes:
 
 T = TypeVar("T", bound=TracedAnswer)
 
-_LEFT = "cancelled"
-"""Value of `error.type` for a request whose client has disconnected."""
-
 
 class RequestSpan:
     """Span from the request's arrival to the last part of its answer."""
@@ -180,4 +177,4 @@ class RequestSpan:
         if self._stats:
             self._span.set_attributes(speculation_attributes(self._stats))
         if len(reasons) < num_choices and not self._has_failed:
-            self._span.set_attribute(names.ERROR_TYPE, _LEFT)
+            self._span.set_attribute(names.ERROR_TYPE, names.CANCELLED)

@@ -22,8 +22,6 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
 from specdec_core.request import FinishReason, TokenEvent
 
-_LEFT = "cancelled"
-
 
 def is_recorded(number: int) -> bool:
     """Return whether the lease of this number is recorded in its request's trace.
@@ -93,7 +91,7 @@ class SchedulerSpans(RequestObserver):
         if traced is None:
             return
         if end.event is None:
-            traced.span.set_attribute(names.ERROR_TYPE, _LEFT)
+            traced.span.set_attribute(names.ERROR_TYPE, names.CANCELLED)
         else:
             _record_end(traced.span, end.event)
         traced.span.end()

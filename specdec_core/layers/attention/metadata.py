@@ -28,6 +28,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from specdec_core.errors import ModelNotSupportedError
 from specdec_core.host_copies import on_device, to_device
 from specdec_core.kernels.ops import BlockRows
 from specdec_core.kv_cache.paged import KVShape
@@ -122,6 +123,15 @@ class AttentionMetadata(NamedTuple):
     the order is the same."""
     rows: BlockRows | None = None
     """Set for kernels that read the blocks themselves."""
+
+    def check_new_kv(self, pool: Tensor, key_TKD: Tensor, value_TKD: Tensor) -> None:
+        """Raise ModelNotSupportedError if new keys or values do not fit into the rows of `pool`."""
+        expected = (self.write_index.shape[0], *pool.shape[1:])
+        if key_TKD.shape != expected or value_TKD.shape != expected:
+            raise ModelNotSupportedError(
+                f"keys have shape {tuple(key_TKD.shape)} and values {tuple(value_TKD.shape)}, "
+                f"but the model's configuration requires {expected}"
+            )
 
 
 def split_into_passes(batch: ForwardInput, max_tokens: int, max_queries: int) -> list[ForwardInput]:

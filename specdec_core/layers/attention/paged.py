@@ -56,6 +56,7 @@ class BlockAttention(Protocol):
     ) -> Tensor:
         """See Attention."""
         assert metadata.rows is not None
+        metadata.check_new_kv(pools[0], key_TKD, value_TKD)
         self.write(*pools, metadata.write_index, key_TKD, value_TKD)
         keys, values = (pool.view(-1, metadata.block_size, *pool.shape[1:]) for pool in pools)
         return self(query_THD, keys, values, metadata.rows, scaling)
@@ -111,6 +112,7 @@ class CpuAttention:
         """See Attention."""
         rows, size = metadata.rows, metadata.block_size
         assert rows is not None
+        metadata.check_new_kv(pools[0], key_TKD, value_TKD)
         return self._kernels.attend(
             query_THD, key_TKD, value_TKD, pools, metadata.write_index, rows, size, scaling
         )

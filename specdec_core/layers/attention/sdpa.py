@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from specdec_core.errors import ModelNotSupportedError
 from specdec_core.layers.attention.backend import LayerPools
 from specdec_core.layers.attention.metadata import (
     AttentionMetadata,
@@ -84,12 +83,7 @@ def write(
     metadata: AttentionMetadata, pools: LayerPools, key_TKD: Tensor, value_TKD: Tensor
 ) -> None:
     """Write the new keys and values of a layer to its pools."""
-    expected = (metadata.write_index.shape[0], *pools[0].shape[1:])
-    if key_TKD.shape != expected or value_TKD.shape != expected:
-        raise ModelNotSupportedError(
-            f"keys have shape {tuple(key_TKD.shape)} and values {tuple(value_TKD.shape)}, "
-            f"but the model's configuration requires {expected}"
-        )
+    metadata.check_new_kv(pools[0], key_TKD, value_TKD)
     for pool, new in zip(pools, (key_TKD, value_TKD), strict=True):
         pool.index_copy_(0, metadata.write_index, new)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deployments.api.http import event_stream as response_writer
+from deployments.api.http import event_stream
 from deployments.api.http.logprob_json import Echo
 from deployments.api.http.responses import COMPLETION, Choice, Response
 from deployments.config.service import SpecMetrics
@@ -74,7 +74,7 @@ def parts(
 def test_a_whole_answer(prompt_len: int, num_tokens: int, is_aside: bool) -> None:
     text = fake_text_model()
     response, piece, threads = parts(text, prompt_len, num_tokens)
-    told = asyncio.run(response_writer.whole(response, [piece], Lanes()))
+    told = asyncio.run(event_stream.whole(response, [piece], Lanes()))
     assert (threading.current_thread() not in threads) is is_aside
     assert told.headers["content-type"] == "application/json"
     assert json.loads(bytes(told.body)) == json.loads(json.dumps(response.whole([piece])))
@@ -84,6 +84,6 @@ def test_a_whole_answer(prompt_len: int, num_tokens: int, is_aside: bool) -> Non
 def test_an_event(prompt_len: int, is_aside: bool) -> None:
     text = fake_text_model()
     response, piece, threads = parts(text, prompt_len, 1)
-    told = asyncio.run(response_writer.event(response, 0, piece, Lanes()))
+    told = asyncio.run(event_stream.event(response, 0, piece, Lanes()))
     assert (threading.current_thread() not in threads) is is_aside
     assert told == response.event(0, piece)
