@@ -9,12 +9,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from benchmarks.harness.commands import errors_told, known, names, numbers, write_json
+from benchmarks.harness.commands import errors_told, known, numbers, write_json
+from deployments.config.flags import comma_names
 from specdec_core.errors import InvalidRequestError
 
 
 def test_lists_are_separated_by_commas() -> None:
-    assert names(" a, b,,c ") == ("a", "b", "c")
+    assert comma_names(" a, b,,c ") == ("a", "b", "c")
     assert numbers("1,8") == (1, 8)
     assert numbers("") == ()
     with pytest.raises(InvalidRequestError, match="'1,x' is not a list of numbers"):
