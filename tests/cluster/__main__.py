@@ -5,6 +5,10 @@ It uses three namespaces of its own and removes them at its end. Two cores and 1
 
     make test-cluster
     python -m tests.cluster --only evicted --keep --patience 2
+
+An upgrade from another release and back. FILE is k8s/rendered/rehearsal.yaml of that release:
+
+    python -m tests.cluster --former-manifests FILE --former-image specdec-serve:0.1.0-cpu-former
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from tests.cluster.kubectl import Kubectl, KubectlError, Manifest, is_ready
 from tests.cluster.questions import questions
 from tests.cluster.rehearsal import Rehearsal, StepError
 from tests.cluster.report import Result, write
-from tests.cluster.steps import STEPS, Step, operators
+from tests.cluster.steps import STEPS, UPGRADE, Step, operators
 
 _NOT_RUN = 3
 """Exit status where no cluster is at hand: neither passed nor failed."""
@@ -38,10 +42,13 @@ def main() -> int:
     if (missing := _missing()) is not None:
         print(f"SKIPPED: test-cluster was not run: {missing}")
         return _NOT_RUN
-    steps = [one for one in STEPS if one.name in _ALWAYS or _is_chosen(one, options.only)]
+    all_steps = UPGRADE if options.former_manifests else STEPS
+    steps = [one for one in all_steps if one.name in _ALWAYS or _is_chosen(one, options.only)]
     if options.keep:
         steps = [one for one in steps if one.name != "uninstall"]
     rehearsal = Rehearsal(Deployed(), Kubectl(NAMESPACE), questions(), options.patience)
+    if options.former_manifests:
+        rehearsal.former = Deployed(options.former_manifests, options.former_image)
     about, results = _about(rehearsal), []
     for number, step in enumerate(steps, 1):
         print(f"[{number}/{len(steps)}] {step.name} ...", flush=True)
@@ -73,6 +80,12 @@ def _options() -> argparse.Namespace:
         default=1.0,
         help="factor of the time limits for getting ready and recovering; 2 on two busy cores",
     )
+    parser.add_argument(
+        "--former-manifests",
+        type=Path,
+        help="rendered overlay of another release: start it, upgrade it under load, and go back",
+    )
+    parser.add_argument("--former-image", help="its image, in place of the one in its manifests")
     default = Path("build/test-cluster.json")
     parser.add_argument("--output", type=Path, default=default, help="JSON; a page goes beside it")
     return parser.parse_args()
@@ -105,6 +118,7 @@ def _about(rehearsal: Rehearsal) -> dict[str, Any]:
         "cpus": [node["status"]["capacity"]["cpu"] for node in nodes],
         "machine": platform.machine(),
         "image": rehearsal.deployed.image,
+        **({"former image": rehearsal.former.image} if rehearsal.former else {}),
         "factor of the time limits": rehearsal.patience,
         "operator's priority class": ", ".join(map(_priority, operators())) or "no operator found",
         "kinds that this cluster does not know": ", ".join(rehearsal.deployed.left_out) or "none",

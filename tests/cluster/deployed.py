@@ -33,15 +33,23 @@ _IN_POD = Path(__file__).parent / "in_pod"
 class Deployed:
     """The objects of the overlay, and what is changed in them by and by."""
 
-    def __init__(self) -> None:
+    def __init__(self, manifests: Path | None = None, image: str | None = None) -> None:
+        """`manifests`: the rendered overlay of another release, instead of this one's.
+        `image`: replaces the product's image in them."""
         self.key = secrets.token_hex(16)
-        rendered = [
-            one for one in yaml.safe_load_all(render(K8S / "overlays" / "rehearsal")) if one
-        ]
+        text = manifests.read_text() if manifests else render(K8S / "overlays" / "rehearsal")
+        rendered = [one for one in yaml.safe_load_all(text) if one]
         known = serves_kinds()
         self.left_out = sorted({one["kind"] for one in rendered if one["kind"] not in known})
         """Kinds that this cluster does not know: their operators are not installed."""
         self.objects: list[Manifest] = [one for one in rendered if one["kind"] in known]
+        if image is not None:
+            self._replace(self.image, image)
+
+    def _replace(self, former: str, image: str) -> None:
+        text = yaml.safe_dump_all(self.objects, sort_keys=False)
+        text = text.replace(f"image: {former}\n", f"image: {image}\n")
+        self.objects = list(yaml.safe_load_all(text))
 
     @property
     def service(self) -> Manifest:

@@ -35,6 +35,8 @@ class Rehearsal:
     questions: Sequence[Manifest]
     patience: float = 1.0
     """Factor of the time limits: more than 1 on a slow machine."""
+    former: Deployed | None = None
+    """The release that is upgraded, in a rehearsal of an upgrade."""
     expected: list[list[int]] = field(default_factory=list)
     """Token ids of each question, decoded offline."""
     loads: list[Load] = field(default_factory=list)

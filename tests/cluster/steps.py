@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from deployments.config.scaling import Bounds
-from tests.cluster.deployed import CLIENT_POD, CLIENTS, FOREIGN, NAMESPACE, SERVICE
+from tests.cluster.deployed import CLIENT_POD, CLIENTS, FOREIGN, NAMESPACE, SERVICE, Deployed
 from tests.cluster.kubectl import Kubectl, KubectlError, Manifest, is_ready
 from tests.cluster.kubectl import apply as apply_objects
 from tests.cluster.kubectl import kubectl as ask
@@ -65,7 +65,7 @@ def apply(rehearsal: Rehearsal) -> dict[str, Any]:
         deployed.take_key(kubectl.get("secrets", "specdec-api-keys"))
     except KubectlError:
         apply_objects(deployed.secrets())
-    apply_objects(deployed.namespaced)
+    apply_objects((rehearsal.former or deployed).namespaced)
     apply_objects(deployed.clients(rehearsal.questions))
     return {"objects": len(deployed.objects), "not_known_to_this_cluster": deployed.left_out}
 
@@ -243,18 +243,40 @@ def _is_running_anew(rehearsal: Rehearsal, names: set[str]) -> bool:
 
 def new_environment(rehearsal: Rehearsal) -> dict[str, Any]:
     """A second cluster, and clients move."""
-    return _replaced(rehearsal, rehearsal.deployed.with_environment("SPECDEC_REHEARSAL", "1"))
+    service = rehearsal.deployed.with_environment("SPECDEC_REHEARSAL", "1")
+    return _replaced(rehearsal, [service])
 
 
 def rolled_back(rehearsal: Rehearsal) -> dict[str, Any]:
     """The former revision is applied again."""
-    return _replaced(rehearsal, rehearsal.deployed.service)
+    return _replaced(rehearsal, [rehearsal.deployed.service])
 
 
-def _replaced(rehearsal: Rehearsal, service: Manifest) -> dict[str, Any]:
+def upgraded(rehearsal: Rehearsal) -> dict[str, Any]:
+    """The manifests and the image of this release are applied where the former one runs."""
+    return _to_release(rehearsal, rehearsal.deployed)
+
+
+def downgraded(rehearsal: Rehearsal) -> dict[str, Any]:
+    """The manifests and the image of the former release are applied again."""
+    assert rehearsal.former is not None, "this step is part of an upgrade's rehearsal"
+    return _to_release(rehearsal, rehearsal.former)
+
+
+def _to_release(rehearsal: Rehearsal, release: Deployed) -> dict[str, Any]:
+    # A job's template cannot be changed, and the job may have ended a moment ago.
+    rehearsal.kubectl.run("delete", "job", "specdec-models", "--ignore-not-found")
+    figures = _replaced(rehearsal, release.namespaced)
+    head, *others = rehearsal.kubectl.pods("head")
+    image = head["spec"]["containers"][0]["image"]
+    check(not others and image == release.image, f"the head runs {image}, not {release.image}")
+    return {"image": image} | figures
+
+
+def _replaced(rehearsal: Rehearsal, objects: Sequence[Manifest]) -> dict[str, Any]:
     with under_load(rehearsal) as load:
         before = rehearsal.running_version()
-        apply_objects([service])
+        apply_objects(objects)
         moved = wait_for(
             "another cluster", lambda: _is_another(rehearsal, before), rehearsal.ready_s
         )
@@ -367,3 +389,11 @@ STEPS = (
     Step("rolled back", rolled_back),
     Step("uninstall", uninstalled),
 )
+
+UPGRADE = (
+    *STEPS[:3],
+    Step("upgraded", upgraded),
+    Step("back to the former release", downgraded),
+    STEPS[-1],
+)
+"""With `--former-manifests`. The first steps start the former release."""
