@@ -12,7 +12,6 @@ leases, are measured beside it.
 from __future__ import annotations
 
 import asyncio
-import json
 import multiprocessing
 import os
 import time
@@ -29,6 +28,7 @@ import typer
 import uvloop
 from rich.console import Console
 
+from benchmarks.harness.commands import write_json
 from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.server import process_settings, start_server
 from deployments.ingress.scheduler_client import SchedulerClient
@@ -182,9 +182,7 @@ def main(
     line = linear_regression(_GROUPS, plain_us)
     costs = {"row_us": line.slope, "message_us": line.intercept, "event_us": 0.0}
     Console().print(costs)
-    if output is not None:
-        found = {"targets": targets, "cells": cells, "charged": costs}
-        output.write_text(json.dumps(found, indent=1) + "\n")
+    write_json({"targets": targets, "cells": cells, "charged": costs}, output)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ policy as it ships. Times count from the first token of an answer.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
@@ -24,6 +23,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness.commands import write_json
 from benchmarks.harness.machine import commit
 from benchmarks.priced_passes import Bill, Prices, read_pass_table
 from benchmarks.priced_rounds import OFF, SHIPPED, Question, Turn, named, recorded_target, run
@@ -173,17 +173,9 @@ def main(
             cells.append({"category": name, **found})
             tell(f"{name}, {count} streams", 1)
     Console(width=_TABLE_WIDTH).print(oracle_table(cells))
-    if output is not None:
-        settings = {
-            "commit": commit(),
-            "model": model,
-            "prices": list(map(str, prices)),
-            "fixed_ms": fixed_ms,
-            "max_tokens": max_tokens,
-            "noise": noise,
-            "policy": asdict(policy),
-        }
-        output.write_text(json.dumps({**settings, "cells": cells}, indent=1) + "\n")
+    result: dict[str, Any] = {"commit": commit(), "model": model, "prices": prices}
+    result |= {"fixed_ms": fixed_ms, "max_tokens": max_tokens, "noise": noise}
+    write_json({**result, "policy": asdict(policy), "cells": cells}, output)
 
 
 def oracle_table(cells: Sequence[dict[str, Any]]) -> Table:

@@ -16,7 +16,6 @@ makes the proposals. Speeds then count from an answer's first token.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ import torch
 import typer
 from rich.console import Console
 
+from benchmarks.harness.commands import write_json
 from benchmarks.no_slowdown_cells import CONTROLLER, Bench, Cell, Run
 from benchmarks.no_slowdown_report import cell_record, cells_table, plot
 from benchmarks.synthetic import DrafterKind, record
@@ -201,9 +201,7 @@ def main(
     bench = Bench(target, load_draft(options, drafter), recorded, sweep.fixed_ks, max_k, traces)
     records = measure(bench, sweep)
     Console(width=_TABLE_WIDTH).print(cells_table(records))
-    if output is not None:
-        found = {"settings": settings, **_machine(), "cells": records}
-        output.write_text(json.dumps(found, indent=1) + "\n")
+    write_json({"settings": settings, **_machine(), "cells": records}, output)
     if picture is not None:
         plot(records, picture)
 

@@ -7,13 +7,13 @@ OMP_NUM_THREADS=2 python -m benchmarks.pass_prices --tokens 16 17   (K of 15 aga
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from rich.progress import Progress
 
+from benchmarks.harness.commands import write_json
 from benchmarks.harness.machine import commit, cpu_name
 from benchmarks.row_prices import CACHED, TOKENS, Price, prices, table
 from deployments.demo.models import resolve_model
@@ -46,11 +46,9 @@ def main() -> None:
                 model, cached, asked.rounds, asked.tokens, on_round=lambda: progress.advance(task)
             )
     print(table(found))
-    if asked.output is not None:
-        told = {name: value for name, value in vars(asked).items() if name != "output"}
-        told |= {"commit": commit(), "processor": cpu_name()}
-        told["prices"] = [asdict(one) for one in found]
-        asked.output.write_text(json.dumps(told, indent=1) + "\n")
+    told = {name: value for name, value in vars(asked).items() if name != "output"}
+    told |= {"commit": commit(), "processor": cpu_name()}
+    write_json({**told, "prices": [asdict(one) for one in found]}, asked.output)
 
 
 if __name__ == "__main__":

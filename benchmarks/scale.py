@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.harness.commands import write_json
 from deployments.cli.plotting import picture
 from deployments.simulation.capacity_options import CapacityOptions
 from deployments.simulation.capacity_runs import run
@@ -66,9 +67,8 @@ def main(
     ]
     for base in _BASES:
         _show(points, base)
-    if output is not None:
-        report = {"charged": setting.charge, "passes": passes, "seeds": seeds, "points": points}
-        output.write_text(json.dumps(report, indent=1) + "\n")
+    report = {"charged": setting.charge, "passes": passes, "seeds": seeds, "points": points}
+    write_json(report, output)
     if plot is not None:
         _plot(points, plot)
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import transformers
 
+from benchmarks.harness.commands import write_json
 from benchmarks.harness.machine import cpu_name, git
 
 RESULTS = Path("benchmarks/results/paper")
@@ -47,8 +48,7 @@ def save_run(folder: Path, table: str, run: Run) -> Path:
     runs = sorted([*others, run], key=lambda each: each.name)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{table}.json"
-    content = {"table": table, "runs": [asdict(each) for each in runs]}
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    write_json({"table": table, "runs": [asdict(each) for each in runs]}, path)
     return path
 
 

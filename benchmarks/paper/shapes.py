@@ -5,7 +5,7 @@ At scale 1 they have the real sizes: what a pass costs does not depend on what t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from specdec_core.errors import InvalidRequestError
 _VECTOR = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Shape:
     """The sizes that decide what a pass costs."""
 
@@ -26,7 +26,7 @@ class Shape:
     ffn: int
     num_heads: int
     num_kv_heads: int
-    head_dim: int
+    head_dim: int = field(kw_only=True)
 
     def scaled(self, scale: int) -> Shape:
         """Width, depth and heads divided by `scale`; head_dim and the grouping of heads stay.
@@ -56,40 +56,27 @@ class PairShape:
     vocab_size: int
 
 
-def _shape(
-    num_layers: int, hidden: int, ffn: int, num_heads: int, num_kv_heads: int, *, head_dim: int
-) -> Shape:
-    return Shape(
-        num_layers=num_layers,
-        hidden=hidden,
-        ffn=ffn,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-    )
-
-
 PAIR_SHAPES = {
     "vicuna": PairShape(
-        target=_shape(32, 4096, 11008, 32, 32, head_dim=128),
-        draft=_shape(2, 768, 3072, 12, 12, head_dim=64),
+        target=Shape(32, 4096, 11008, 32, 32, head_dim=128),
+        draft=Shape(2, 768, 3072, 12, 12, head_dim=64),
         vocab_size=32_000,
     ),
     "qwen3": PairShape(
-        target=_shape(36, 4096, 12288, 32, 8, head_dim=128),
-        draft=_shape(28, 1024, 3072, 16, 8, head_dim=128),
+        target=Shape(36, 4096, 12288, 32, 8, head_dim=128),
+        draft=Shape(28, 1024, 3072, 16, 8, head_dim=128),
         vocab_size=151_936,
     ),
     # The draft is a Qwen2.5-0.5B with GLM's vocabulary.
     "glm4": PairShape(
-        target=_shape(40, 4096, 13696, 32, 2, head_dim=128),
-        draft=_shape(24, 896, 4864, 14, 2, head_dim=64),
+        target=Shape(40, 4096, 13696, 32, 2, head_dim=128),
+        draft=Shape(24, 896, 4864, 14, 2, head_dim=64),
         vocab_size=151_552,
     ),
     # Not of the paper: TinyLlama's 1.1B and a draft of 58M, sizes that a CPU decodes whole.
     "tinyllama": PairShape(
-        target=_shape(22, 2048, 5632, 32, 4, head_dim=64),
-        draft=_shape(8, 512, 1408, 8, 8, head_dim=64),
+        target=Shape(22, 2048, 5632, 32, 4, head_dim=64),
+        draft=Shape(8, 512, 1408, 8, 8, head_dim=64),
         vocab_size=32_000,
     ),
 }

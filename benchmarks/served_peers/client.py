@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.harness.client import ask_all
 from benchmarks.served_peers.engines import Server
 from benchmarks.served_peers.prompts import request_prompt
-from deployments.cli.bench.figures import Decoding, decoding, figures
+from deployments.cli.bench.figures import decoding, figures
 from deployments.cli.bench.load import LoadRun, RequestRecord
 from deployments.cli.bench.speculation import SpecCounts
 from deployments.cli.generate.prompt_file import PromptLine
@@ -58,15 +58,17 @@ def _target_totals(page: str) -> Counter[tuple[str, str]]:
 
 
 class Asked(NamedTuple):
-    """Found by the client."""
+    """Found by the client. The names are those of a Reading."""
 
     input_tokens: int
     tokens: int
     seconds: float
     ttft_ms: dict[str, float]
     gap_ms: dict[str, float]
-    busy: Busy
-    decoding: Decoding
+    busy_tokens: float
+    busy_s: float
+    decode_tokens: float
+    decode_s: float
     passes: dict[str, float]
     """As `passes_of`."""
 
@@ -122,14 +124,17 @@ def read(run: LoadRun, streams: int, max_tokens: int, *, ignore_eos: bool = True
     if ignore_eos and lengths != {max_tokens}:
         raise SpecdecError(f"answers of {sorted(lengths)} tokens, asked for {max_tokens} each")
     found = figures(run)
+    until_idle, decoded = busy(run.records, streams), decoding(run.records)
     return Asked(
         input_tokens=found["total_input_tokens"],
         tokens=found["total_output_tokens"],
         seconds=run.duration_s,
         ttft_ms={name: found[f"{name}_ttft_ms"] for name in ("p50", "p90")},
         gap_ms={name: found[f"{name}_itl_ms"] for name in ("p50", "p99")},
-        busy=busy(run.records, streams),
-        decoding=decoding(run.records),
+        busy_tokens=until_idle.tokens,
+        busy_s=until_idle.seconds,
+        decode_tokens=decoded.tokens,
+        decode_s=decoded.seconds,
         passes=passes_of(run),
     )
 

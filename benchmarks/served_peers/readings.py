@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -32,6 +32,15 @@ class Load(NamedTuple):
     first: int
     """Place of the first prompt."""
 
+    @property
+    def shape(self) -> dict[str, Any]:
+        """Return what a reading says of its load."""
+        return {
+            "prompts": self.prompts,
+            "streams": self.streams,
+            "temperature": self.temperature,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
@@ -55,18 +64,18 @@ class Reading:
     busy_tokens: float
     busy_s: float
     """Tokens and seconds as long as every stream had a request under way (client.Busy)."""
-    decode_tokens: float
-    decode_s: float
+    decode_tokens: float = 0.0
+    decode_s: float = 0.0
     """Tokens after the first chunk of each answer, and seconds since it, summed over answers."""
-    passes: dict[str, float]
+    passes: dict[str, float] = field(default_factory=dict)
     """What a server tells of its target's passes (client.passes_of); empty of the others."""
-    ttft_ms: dict[str, float]
+    ttft_ms: dict[str, float] = field(default_factory=dict)
     """p50 and p90; none of the engine without a service."""
-    gap_ms: dict[str, float]
+    gap_ms: dict[str, float] = field(default_factory=dict)
     """p50 and p99, between chunks of a stream: one chunk may carry several tokens."""
     cpu_s: dict[str, float]
     """By process."""
-    client_cpu_s: float
+    client_cpu_s: float = 0.0
     resident_mib: float
     stolen: float
     """Share of the machine that its host gave to others meanwhile."""

@@ -56,11 +56,8 @@ class ServerSide:
         self, load: Load, *, part: Part, round: int, pair: int | None, arm: Arm | None
     ) -> Reading:
         fields = speculation_fields(arm)
-        cpu, client_s, machine = (
-            self._process.cpu_by_kind(),
-            time.process_time(),
-            psutil.cpu_times(),
-        )
+        cpu, machine = self._process.cpu_by_kind(), psutil.cpu_times()
+        client_s = time.process_time()
         asked = self._ask(load, self._options.max_tokens, fields)
         after, client_s = self._process.cpu_by_kind(), time.process_time() - client_s
         return Reading(
@@ -69,19 +66,8 @@ class ServerSide:
             round=round,
             pair=pair,
             speculation=arm and arm.name,
-            prompts=load.prompts,
-            streams=load.streams,
-            temperature=load.temperature,
-            input_tokens=asked.input_tokens,
-            tokens=asked.tokens,
-            seconds=asked.seconds,
-            busy_tokens=asked.busy.tokens,
-            busy_s=asked.busy.seconds,
-            decode_tokens=asked.decoding.tokens,
-            decode_s=asked.decoding.seconds,
-            passes=asked.passes,
-            ttft_ms=asked.ttft_ms,
-            gap_ms=asked.gap_ms,
+            **load.shape,
+            **asked._asdict(),
             cpu_s={kind: used for kind in after if (used := after[kind] - cpu[kind]) > 0},
             client_cpu_s=client_s,
             resident_mib=self._process.resident_mib(),
@@ -151,21 +137,13 @@ class EngineSide:
             engine=ENGINE,
             part=part,
             round=round,
-            prompts=load.prompts,
-            streams=load.streams,
-            temperature=load.temperature,
+            **load.shape,
             input_tokens=sum(map(len, rows)),
             tokens=tokens,
             seconds=seconds,
             busy_tokens=tokens,
             busy_s=seconds,
-            decode_tokens=0.0,
-            decode_s=0.0,
-            passes={},
-            ttft_ms={},
-            gap_ms={},
             cpu_s={ENGINE: self._process.cpu_seconds() - cpu_s},
-            client_cpu_s=0.0,
             resident_mib=self._process.resident_bytes() / MIB,
             stolen=stolen_share(machine, psutil.cpu_times()),
         )

@@ -6,7 +6,6 @@ python -m benchmarks.host_time.served h100/64/plain none/8/ngram-0.7
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
@@ -20,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
+from benchmarks.harness.commands import write_json
 from benchmarks.harness.machine import commit, cpu_name
 from benchmarks.harness.ports import free_port
 from benchmarks.harness.starting import service
@@ -74,15 +74,9 @@ def main(
         use = measured.use_of_requests(requests, slower) if requests else {}
     console = Console(width=240)
     console.print(NOTE, *tables(rounds, use), sep="\n")
-    if output is not None:
-        context = {
-            "commit": commit(),
-            "processor": cpu_name(),
-            "cores": os.cpu_count(),
-            "seconds": seconds,
-            "slower": slower,
-        }
-        output.write_text(json.dumps(as_json(rounds, use, context), indent=1) + "\n")
+    context = {"commit": commit(), "processor": cpu_name(), "cores": os.cpu_count()}
+    context |= {"seconds": seconds, "slower": slower}
+    write_json(as_json(rounds, use, context), output)
     if plot_file is not None:
         plot(rounds, plot_file)
     raise typer.Exit(0 if all(one.adds_up for one in rounds.values()) else 1)

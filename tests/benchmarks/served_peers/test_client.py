@@ -131,8 +131,8 @@ def test_an_answer_that_the_model_ends_counts_from_its_first_token() -> None:
             fields={},
             ignore_eos=False,
         )
-    assert (asked.tokens, asked.decoding.tokens) == (9, 6)
-    assert 0 < asked.decoding.seconds <= 3 * asked.seconds
+    assert (asked.tokens, asked.decode_tokens) == (9, 6)
+    assert 0 < asked.decode_s <= 3 * asked.seconds
     assert all(body["ignore_eos"] is False for body in server.bodies)
 
 
