@@ -151,33 +151,16 @@ GOALS = (
         read=_exact_over_fast,
         at_least=0.9,
     ),
-    _share(
-        "Token IDs equal to plain decoding, random weights, recorded passes",
-        "exactness",
-        _equal_ids("recorded passes"),
-        1.0,
-        is_speed=False,
-    ),
-    _share(
-        "Token IDs equal to plain decoding, random weights, eager passes",
-        "exactness",
-        _equal_ids("eager passes"),
-        1.0,
-        is_speed=False,
-    ),
-    _share(
-        "Token IDs equal to plain decoding, model with weights",
-        "real_model",
-        _equal_ids("model with weights"),
-        1.0,
-        is_speed=False,
-    ),
-    _share(
-        "Token IDs equal to plain decoding, the service",
-        "served",
-        _equal_ids("the service"),
-        1.0,
-        is_speed=False,
+    *(
+        _share(
+            f"Token IDs equal to plain decoding, {of}", step, _equal_ids(what), 1.0, is_speed=False
+        )
+        for of, step, what in (
+            ("random weights, recorded passes", "exactness", "recorded passes"),
+            ("random weights, eager passes", "exactness", "eager passes"),
+            ("model with weights", "real_model", "model with weights"),
+            ("the service", "served", "the service"),
+        )
     ),
     Goal(
         what="The service with speculation over without, tokens/s, lowest of all rows",

@@ -26,6 +26,8 @@ from specdec_core.errors import InvalidRequestError, SpecdecError
 
 Report = Callable[[str, int], None]
 """Called with (what runs, turns finished); with 0 before it runs."""
+StageReport = Callable[[str, int, int], None]
+"""Called with (stage, done, total), as `stage_progress` yields it."""
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -61,6 +63,16 @@ def write_json(found: Any, path: Path | None) -> None:
         scratch = path.with_name(f".{path.name}.part")
         scratch.write_text(json.dumps(found, indent=1, default=str) + "\n")
         scratch.replace(path)
+
+
+def command_line(about: str) -> typer.Typer:
+    """Return an app for several commands, whose examples are Markdown."""
+    return typer.Typer(
+        help=about,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+    )
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -180,21 +181,24 @@ def plot(figures: Sequence[Figures], path: Path) -> bool:
     figure = Figure(figsize=(12, 1.5 + 0.35 * len(figures)), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for axis, title, name in zip(axes, ("critical path", "CPU"), ("critical", "busy"), strict=True):
-        _draw_parts(axis, {one.cell: getattr(one, name) for one in figures})
-        axis.set_xlabel(f"{title}, ms a round")
-        axis.legend(fontsize="small")
+        shown = {one.cell: getattr(one, name) for one in figures}
+        draw_stacked(axis, shown, (*PARTS, _WAKING), f"{title}, ms a round")
     axes[0].invert_yaxis()
     figure.suptitle(NOTE, fontsize="small")
     figure.savefig(path)
     return True
 
 
-def _draw_parts(axis: Any, known: Mapping[str, Mapping[str, float]]) -> None:
-    """Draw a bar for each cell; a part has the same colour in every plot."""
+def draw_stacked(
+    axis: Any, known: Mapping[str, Mapping[Any, float]], parts: Iterable[str], label: str
+) -> None:
+    """Draw the parts of each cell side by side; a part has the same colour in every plot. Parts
+    below 0 are left out."""
     left = [0.0] * len(known)
-    for place, part in enumerate((*PARTS, _WAKING)):
-        widths = [own.get(part, 0.0) for own in known.values()]
+    for colour, part in zip(itertools.cycle(_COLOURS), parts):
+        widths = [max(own.get(part, 0.0), 0.0) for own in known.values()]
         if any(widths):
-            colour = _COLOURS[place % len(_COLOURS)]
             axis.barh(list(known), widths, left=left, label=part, color=colour)
             left = [a + b for a, b in zip(left, widths, strict=True)]
+    axis.set_xlabel(label)
+    axis.legend(fontsize="small")

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import psutil
 import typer
 from rich.console import Console
 
-from benchmarks.harness.commands import known, write_json
+from benchmarks.harness.commands import StageReport, known, write_json
 from benchmarks.harness.machine import commit, cpu_name
 from benchmarks.harness.starting import service
 from benchmarks.neighbours.gaps import Trial, trial
@@ -39,8 +39,6 @@ from deployments.config.service import ServiceConfig
 from specdec_core.config import SpecMethod
 
 app = typer.Typer(pretty_exceptions_enable=False)
-
-Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +100,7 @@ def _served(config: ServiceConfig, running: str) -> Iterator[Server]:
 
 
 async def measure(
-    server: Server, names: Sequence[str], turns: int, crowds: bool, report: Report
+    server: Server, names: Sequence[str], turns: int, crowds: bool, report: StageReport
 ) -> dict[str, list[Trial]]:
     """All inputs in turns, after one turn of the harmless one that warms the service up."""
     await trial(server, [harmless()])

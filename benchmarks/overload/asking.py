@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
-from benchmarks.overload.http_exchange import Answer, CutOffError, exchange, post
+from benchmarks.overload.http_exchange import Answer, CutOffError, completion, exchange, post
 from benchmarks.overload.questions import Ids, Outcome, Question, Server, Verdict, Way
 from deployments.api.http.sse import DONE, event_data
 from specdec.v1 import generation_pb2 as pb
@@ -40,15 +40,8 @@ async def ask(
 
 
 async def _over_http(server: Server, question: Question) -> Outcome:
-    body = {
-        "model": server.model,
-        "prompt": list(question.prompt),
-        "max_tokens": question.max_tokens,
-        "temperature": 0,
-        "ignore_eos": True,
-        "return_token_ids": True,
-        "stream": question.way is Way.HTTP_STREAM,
-    }
+    body = completion(server, question.prompt, question.max_tokens)
+    body |= {"return_token_ids": True, "stream": question.way is Way.HTTP_STREAM}
     return judged(question, await exchange(server, post(server, "/v1/completions", body)))
 
 
@@ -133,18 +126,12 @@ def retry_hint(error: grpc.aio.AioRpcError) -> float | None:
 
 
 def _answered(question: Question, ids: Ids) -> Outcome:
-    return Outcome(question=question, verdict=Verdict.ANSWERED, seconds=0.0, token_ids=ids)
+    return Outcome(question=question, verdict=Verdict.ANSWERED, token_ids=ids)
 
 
-def _refused(question: Question, why: str, retry_after_s: float) -> Outcome:
-    return Outcome(
-        question=question,
-        verdict=Verdict.REFUSED,
-        seconds=0.0,
-        why=why,
-        retry_after_s=retry_after_s,
-    )
+def _refused(question: Question, why: str, hint: float) -> Outcome:
+    return Outcome(question=question, verdict=Verdict.REFUSED, why=why, retry_after_s=hint)
 
 
 def _failed(question: Question, why: str) -> Outcome:
-    return Outcome(question=question, verdict=Verdict.FAILED, seconds=0.0, why=why)
+    return Outcome(question=question, verdict=Verdict.FAILED, why=why)

@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 
 from benchmarks.overload.asking import generate_request, metadata
-from benchmarks.overload.http_exchange import connection, post
+from benchmarks.overload.http_exchange import completion, connection, post
 from benchmarks.overload.questions import Server, prompts
 from specdec.v1 import coordination_pb2 as coordination
 from specdec.v1 import coordination_pb2_grpc as coordination_grpc
@@ -51,7 +51,8 @@ Attack = Callable[[Target, Tally], Awaitable[None]]
 
 async def slow_http_reader(target: Target, tally: Tally) -> None:
     """Asks for a long streamed answer and reads a byte a second."""
-    body = _completion(target.server, target.slow_tokens) | {"stream": True, "logprobs": _LOGPROBS}
+    body = completion(target.server, _PROMPT, target.slow_tokens)
+    body |= {"stream": True, "logprobs": _LOGPROBS}
     async with _narrow(target.server.port) as (reader, writer):
         writer.write(post(target.server, "/v1/completions", body))
         while await reader.read(1):
@@ -98,7 +99,7 @@ async def half_a_header(target: Target, tally: Tally) -> None:
 
 
 async def half_a_body(target: Target, tally: Tally) -> None:
-    whole = post(target.server, "/v1/completions", _completion(target.server, 4))
+    whole = post(target.server, "/v1/completions", completion(target.server, _PROMPT, 4))
     await _hold(target.server.port, whole[:-10], "half body", tally)
 
 
@@ -137,7 +138,7 @@ async def great_length(target: Target, tally: Tally) -> None:
 
 async def come_and_go(target: Target, tally: Tally) -> None:
     """Begins a stream and leaves, again and again."""
-    body = _completion(target.server, 200) | {"stream": True}
+    body = completion(target.server, _PROMPT, 200) | {"stream": True}
     request = post(target.server, "/v1/completions", body)
     while True:
         with contextlib.suppress(OSError, TimeoutError):
@@ -237,13 +238,3 @@ async def _narrow(port: int) -> Any:
         yield reader, writer
     finally:
         writer.transport.abort()
-
-
-def _completion(server: Server, max_tokens: int) -> dict[str, Any]:
-    return {
-        "model": server.model,
-        "prompt": list(_PROMPT),
-        "max_tokens": max_tokens,
-        "temperature": 0,
-        "ignore_eos": True,
-    }

@@ -4,11 +4,12 @@ comes back."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.commands import StageReport
 from benchmarks.overload.clients import ask_at_once
 from benchmarks.overload.held import Held, held_by_kind, ours
 from benchmarks.overload.questions import Server, mixture, prompts
@@ -24,9 +25,6 @@ _SETTLED_S = 12.0
 _STEADY = 0.005
 _POLL_S = 2.0
 _NUM_PROMPTS = 4
-
-Report = Callable[[str, int, int], None]
-"""Called with (stage, done, total)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +77,7 @@ class Burst:
 
 
 def run_bursts(
-    server: Server, root_pid: int, options: BurstOptions, report: Report
+    server: Server, root_pid: int, options: BurstOptions, report: StageReport
 ) -> Iterator[Burst]:
     """One after the other against a service below `root_pid`."""
     given = prompts(_NUM_PROMPTS)

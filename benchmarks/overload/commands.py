@@ -11,10 +11,9 @@ from dataclasses import asdict
 from typing import Any
 
 import psutil
-import typer
 from rich.console import Console
 
-from benchmarks.harness.commands import write_json
+from benchmarks.harness.commands import command_line, write_json
 from benchmarks.harness.starting import service
 from benchmarks.overload.burst import BurstOptions, run_bursts
 from benchmarks.overload.hostile import HostileOptions, run_turns, summary
@@ -27,11 +26,7 @@ from deployments.cli.command import command
 from deployments.cli.plotting import check_can_plot
 from deployments.cli.progress import stage_progress
 
-app = typer.Typer(
-    help="The service under more than it can take.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = command_line("The service under more than it can take.")
 
 
 @command(app)

@@ -8,7 +8,7 @@ import multiprocessing
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
@@ -19,6 +19,7 @@ import grpc
 import psutil
 
 from benchmarks.harness.client import ask_all
+from benchmarks.harness.commands import StageReport
 from benchmarks.harness.processes import Kind, below, cpu_seconds, pids_by_kind
 from benchmarks.overload.asking import metadata
 from benchmarks.overload.attacks import Tally, Target, attackers
@@ -39,8 +40,6 @@ _TIMEOUT_S = 120.0
 _BEGIN_S = 60.0
 """On a busy machine its process takes ten seconds to start."""
 _JOIN_S = 20.0
-
-Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +77,7 @@ class Turn:
 
 
 def run_turns(
-    server: Server, root_pid: int, options: HostileOptions, report: Report
+    server: Server, root_pid: int, options: HostileOptions, report: StageReport
 ) -> Iterator[Turn]:
     target = Target(
         server=server,

@@ -11,7 +11,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
-from benchmarks.overload.questions import Server
+from benchmarks.overload.questions import Ids, Server
 
 END_OF_HEAD = b"\r\n\r\n"
 
@@ -26,6 +26,17 @@ class Answer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+def completion(server: Server, prompt: Ids, max_tokens: int) -> dict[str, Any]:
+    """Return the body of a greedy completion of exactly `max_tokens` tokens."""
+    return {
+        "model": server.model,
+        "prompt": list(prompt),
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+    }
 
 
 def post(server: Server, path: str, body: Mapping[str, Any]) -> bytes:

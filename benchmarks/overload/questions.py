@@ -64,7 +64,7 @@ class Outcome:
 
     question: Question
     verdict: Verdict
-    seconds: float
+    seconds: float = 0.0
     token_ids: Ids = ()
     why: str = ""
     """Of a refusal or failure."""

@@ -7,7 +7,7 @@ import itertools
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc
 
+from benchmarks.harness.commands import StageReport
 from benchmarks.overload.asking import ask, metadata
 from benchmarks.overload.clients import stubs
 from benchmarks.overload.held import OTHER, Held, held_by_kind
@@ -32,8 +33,6 @@ _LEAVES_EVERY = 10
 """One request in so many is abandoned by its client."""
 _LEAVES_AFTER_S = 0.3
 _TIMEOUT_S = 120.0
-
-Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +100,7 @@ class Soak:
         return broken + [f"{number} requests: {name}" for name, number in bad.items()]
 
 
-def run_soak(server: Server, root_pid: int, options: SoakOptions, report: Report) -> Soak:
+def run_soak(server: Server, root_pid: int, options: SoakOptions, report: StageReport) -> Soak:
     given = prompts(_NUM_PROMPTS)
     plain = ask_plainly(server, given, options.max_tokens)
     context = multiprocessing.get_context("spawn")
@@ -117,7 +116,9 @@ def run_soak(server: Server, root_pid: int, options: SoakOptions, report: Report
     return Soak(samples=samples, counts=counts, left_over=_left_over(server))
 
 
-def _samples(server: Server, root_pid: int, options: SoakOptions, report: Report) -> list[Sample]:
+def _samples(
+    server: Server, root_pid: int, options: SoakOptions, report: StageReport
+) -> list[Sample]:
     started = time.monotonic()
     num_samples = max(6, round(60 * options.minutes / options.every_s))
     samples = []

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.overload.http_exchange import exchange, post
+from benchmarks.overload.http_exchange import completion, exchange, post
 from benchmarks.overload.questions import Ids, Server
 from deployments.config.flags import flag
 from deployments.config.service import ServiceConfig
@@ -62,15 +62,8 @@ async def _ask_plainly(server: Server, given: Sequence[Ids], max_tokens: int) ->
 
 
 async def _plain(server: Server, prompt: Ids, max_tokens: int) -> Ids:
-    body = {
-        "model": server.model,
-        "prompt": list(prompt),
-        "max_tokens": max_tokens,
-        "temperature": 0,
-        "ignore_eos": True,
-        "return_token_ids": True,
-        "speculative": {"enabled": False},
-    }
+    body = completion(server, prompt, max_tokens)
+    body |= {"return_token_ids": True, "speculative": {"enabled": False}}
     answer = await exchange(server, post(server, "/v1/completions", body))
     assert answer.status == 200, answer.body
     return tuple(json.loads(answer.body)["choices"][0]["token_ids"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from benchmarks.harness.commands import command_line
 from benchmarks.paper import measure
 from benchmarks.paper.options import (
     EquivalenceOptions,
@@ -17,12 +18,9 @@ from benchmarks.paper.options import (
 from benchmarks.paper.report import write_document
 from deployments.cli.command import command
 
-app = typer.Typer(
-    help="The tables of arXiv 2510.22876, measured here. Defaults are small; the examples of each "
-    "command have real sizes. Without a GPU set OMP_NUM_THREADS to the value of --threads.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+app = command_line(
+    "The tables of arXiv 2510.22876, measured here. Defaults are small; the examples of each "
+    "command have real sizes. Without a GPU set OMP_NUM_THREADS to the value of --threads."
 )
 
 

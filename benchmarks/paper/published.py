@@ -9,7 +9,6 @@ from __future__ import annotations
 UNKNOWN = "not known here"
 
 EXACT_MATCH = "95 % equal outputs, over its pairs"
-PARTIAL_MATCH = UNKNOWN
 ALIGNMENT_SHARE = {4: "28 %", 8: "about 40 %", 16: "about 40 %"}
 """EQSPEC, by batch size."""
 GROUPING_RANDOM = {2: "24 %", 16: "about 0 %", 32: "about 0 %"}

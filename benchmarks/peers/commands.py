@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
 from rich.console import Console
 
-from benchmarks.harness.commands import turn_progress, write_json
+from benchmarks.harness.commands import command_line, turn_progress, write_json
 from benchmarks.peers.comparison import Comparison
 from benchmarks.peers.environments import make_environments
 from benchmarks.peers.options import RunOptions, SetupOptions
@@ -19,12 +18,9 @@ from deployments.cli.plotting import check_can_plot
 from deployments.cli.progress import stage_progress
 from specdec_core.errors import SpecdecError
 
-app = typer.Typer(
-    help="specdec beside other engines, each in an environment of its own: the same prompts, "
-    "dtype, threads and number of tokens, in turns.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+app = command_line(
+    "specdec beside other engines, each in an environment of its own: the same prompts, "
+    "dtype, threads and number of tokens, in turns."
 )
 
 

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import venv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import IO
 
 from packaging.requirements import Requirement
 
+from benchmarks.harness.commands import StageReport
 from benchmarks.peers.engines import READY, EngineSpec
 from specdec_core.errors import SpecdecError
-
-Report = Callable[[str, int, int], None]
-"""Called with (engine, steps done, steps)."""
 
 
 class SetupError(SpecdecError):
     """pip failed; says where its output lies."""
 
 
-def make_environments(specs: Sequence[EngineSpec], venvs: Path, report: Report) -> None:
+def make_environments(specs: Sequence[EngineSpec], venvs: Path, report: StageReport) -> None:
     """Make what is missing. Raises SetupError at the first step that fails."""
     for spec in {spec.venv: spec for spec in specs if spec.venv is not None}.values():
         assert spec.venv is not None
@@ -30,7 +28,7 @@ def make_environments(specs: Sequence[EngineSpec], venvs: Path, report: Report) 
             _make(spec, venvs / spec.venv, report)
 
 
-def _make(spec: EngineSpec, folder: Path, report: Report) -> None:
+def _make(spec: EngineSpec, folder: Path, report: StageReport) -> None:
     steps = [*spec.installs, *([()] if spec.without_requirements else [])]
     log = folder / "setup.log"
     report(str(spec.venv), 0, len(steps) + 1)

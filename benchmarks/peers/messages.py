@@ -14,11 +14,11 @@ class Load:
     """The first message to a runner."""
 
     target: str
-    drafts: dict[str, str]
+    drafts: dict[str, str] = field(default_factory=dict)
     """Folders (for OpenVINO GGUF files) of the draft models, by the names that turns use."""
-    method: str | None
+    method: str | None = None
     """For engines that settle who drafts when they load; None: every turn says."""
-    spec_tokens: int
+    spec_tokens: int = 0
     """K, for the same engines."""
     max_batch_size: int
     max_model_len: int
@@ -35,15 +35,15 @@ class Turn:
     """Decode all prompts, each to exactly max_tokens tokens, whatever they are."""
 
     method: str
-    draft: str | None
-    spec_tokens: int
+    draft: str | None = None
+    spec_tokens: int = 0
     batch_size: int
     """Sequences at a time."""
     prompts: list[list[int]]
     max_tokens: int
     temperature: float
-    top_p: float
-    seed: int
+    top_p: float = 1.0
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +77,11 @@ class Failed:
 Message = Load | Turn | Loaded | Decoded | Failed
 
 _KINDS = {kind.__name__: kind for kind in (Load, Turn, Loaded, Decoded, Failed)}
+
+
+def reason(answer: Message) -> str:
+    """Return why an answer is not the one that was expected."""
+    return answer.reason if isinstance(answer, Failed) else f"unexpected {type(answer).__name__}"
 
 
 def to_line(message: Message) -> str:

@@ -11,7 +11,7 @@ import psutil
 from benchmarks.harness.commands import Report
 from benchmarks.harness.machine import stolen_share
 from benchmarks.peers.cells import Cell, NotRun, Seat
-from benchmarks.peers.messages import Decoded, Failed, Load, Loaded, Message, Turn
+from benchmarks.peers.messages import Decoded, Failed, Load, Loaded, Message, Turn, reason
 from specdec_core.errors import SpecdecError
 
 
@@ -104,7 +104,7 @@ class Rounds:
             self._measured.facts[seat.name] = {**answer.facts, **load, **resident}
         else:
             process.close()
-            self._measured.not_run.append(NotRun(seat.name, _reason(answer)))
+            self._measured.not_run.append(NotRun(seat.name, reason(answer)))
 
     def _warm_up(self, cell: Cell, seat: Seat) -> bool:
         """False where the cell cannot be run."""
@@ -142,12 +142,8 @@ class Rounds:
                 return answer
             told_lengths = f"{len(answer.token_ids)} answers of {sorted(lengths)} tokens"
             answer = Failed(reason=f"{told_lengths}, asked for {turn.max_tokens} tokens each")
-        self._measured.not_run.append(NotRun(told, _reason(answer)))
+        self._measured.not_run.append(NotRun(told, reason(answer)))
         return None
-
-
-def _reason(answer: Message) -> str:
-    return answer.reason if isinstance(answer, Failed) else f"unexpected {type(answer).__name__}"
 
 
 def _cpu_seconds(processes: Sequence[Process]) -> float:

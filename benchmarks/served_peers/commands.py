@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from benchmarks.harness.commands import turn_progress, write_json
+from benchmarks.harness.commands import command_line, turn_progress, write_json
 from benchmarks.peers.engines import ENGINES as OFFLINE_ENGINES
 from benchmarks.peers.environments import make_environments
 from benchmarks.served_peers.engines import SERVERS
@@ -24,12 +24,9 @@ from deployments.cli.plotting import check_can_plot
 from deployments.cli.progress import stage_progress
 from specdec_core.errors import SpecdecError
 
-app = typer.Typer(
-    help="`specdec serve` as it ships next to `vllm serve` and `llama-server`: one HTTP client, "
-    "the same requests, one engine at a time, in turns.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+app = command_line(
+    "`specdec serve` as it ships next to `vllm serve` and `llama-server`: one HTTP client, "
+    "the same requests, one engine at a time, in turns."
 )
 _LOG_WIDTH = 140
 

@@ -14,7 +14,7 @@ import psutil
 from benchmarks.harness.machine import stolen_share
 from benchmarks.harness.processes import MIB
 from benchmarks.harness.starting import ServerProcess
-from benchmarks.peers.messages import Decoded, Failed, Loaded, Turn
+from benchmarks.peers.messages import Decoded, Loaded, Turn, reason
 from benchmarks.peers.messages import Load as EngineLoad
 from benchmarks.peers.processes import RunnerProcess
 from benchmarks.served_peers.arms import Arm
@@ -120,7 +120,7 @@ class EngineSide:
         self._process, self._options, self._prompts = process, options, prompts
         answer = process.ask(engine_load(options.site))
         if not isinstance(answer, Loaded):
-            raise SpecdecError(answer.reason if isinstance(answer, Failed) else str(answer))
+            raise SpecdecError(reason(answer))
 
     def warm_up(self) -> None:
         for kind in self._options.prompts:
@@ -165,27 +165,20 @@ class EngineSide:
         answer = self._process.ask(
             Turn(
                 method="plain",
-                draft=None,
-                spec_tokens=0,
                 batch_size=len(rows),
                 prompts=rows,
                 max_tokens=max_tokens,
                 temperature=temperature,
-                top_p=1.0,
-                seed=0,
             )
         )
         if not isinstance(answer, Decoded):
-            raise SpecdecError(answer.reason if isinstance(answer, Failed) else str(answer))
+            raise SpecdecError(reason(answer))
         return answer
 
 
 def engine_load(site: Site) -> EngineLoad:
     return EngineLoad(
         target=site.folder,
-        drafts={},
-        method=None,
-        spec_tokens=0,
         max_batch_size=site.max_streams,
         max_model_len=site.max_model_len,
         dtype="auto",

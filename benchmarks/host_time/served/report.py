@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from benchmarks.harness.processes import Kind
+from benchmarks.host_time.report import draw_stacked
 from benchmarks.host_time.served.parts import Part, Round
 from benchmarks.host_time.served.snapshot import CLIENT, RAY
 from benchmarks.host_time.served.waiting import CpuUse
@@ -84,26 +85,11 @@ def _use_json(use: Use) -> dict[str, dict[str, float]]:
 
 def plot(rounds: Rounds, path: Path) -> None:
     """Draw the parts and the CPU time of each cell."""
-    cells, ours = list(rounds), list(rounds.values())
-    cpu = [{name: use.cpu_s for name, use in one.use.items()} for one in ours]
-    with picture(path, 13, 1.5 + 0.35 * len(cells)) as figure:
+    cells = {name: _cell(name, one) for name, one in rounds.items()}
+    parts, cpu = ({n: cell[k] for n, cell in cells.items()} for k in ("parts_ms", "cpu_ms"))
+    with picture(path, 13, 1.5 + 0.35 * len(rounds)) as figure:
         axes = figure.subplots(1, 2, sharey=True)
-        _draw(axes[0], cells, [one.parts_s for one in ours], Part)
-        _draw(axes[1], cells, cpu, _PROCESSES)
-        axes[0].set_xlabel("round, ms by part")
-        axes[1].set_xlabel("CPU time, ms a round by process")
+        draw_stacked(axes[0], parts, Part, "round, ms by part")
+        draw_stacked(axes[1], cpu, _PROCESSES, "CPU time, ms a round by process")
         axes[0].invert_yaxis()
         figure.suptitle(NOTE, fontsize="small")
-
-
-def _draw(
-    axis: Any, cells: Sequence[str], lengths: Sequence[Mapping[Any, float]], names: Iterable[str]
-) -> None:
-    """Draw a bar of named lengths, in seconds, for every cell; those below 0 are left out."""
-    left = [0.0] * len(cells)
-    for name in names:
-        widths = [max(1e3 * length.get(name, 0.0), 0.0) for length in lengths]
-        if any(widths):
-            axis.barh(cells, widths, left=left, label=name)
-            left = [begin + width for begin, width in zip(left, widths, strict=True)]
-    axis.legend(fontsize="small")
