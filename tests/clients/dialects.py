@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _SKELETON = Path(__file__).with_name("dialect.jinja")
@@ -134,6 +134,59 @@ def _chatml(**others: object) -> Dialect:
     return Dialect(**(words | others))  # type: ignore[arg-type]
 
 
+_GLM = Dialect(
+    calls="glm45",
+    reasoning="glm45",
+    user=("<|user|>\n", ""),
+    tool=("<|observation|>\n<tool_response>\n", "\n</tool_response>"),
+    system=("<|system|>\n", ""),
+    answer=("<|assistant|>", ""),
+    thought=("\n<think>", "</think>\n"),
+    call=("<tool_call>{name}\n", "</tool_call>"),
+    arguments="arg_key",
+    calls_between="\n",
+    calls_end="<|observation|>",
+    final=("", "<|user|>"),
+    ends=("<|user|>", "<|observation|>"),
+    special=("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
+    added=(
+        *("<think>", "</think>", "<tool_call>", "</tool_call>"),
+        *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    ),
+)
+_DEEPSEEK = Dialect(
+    calls="deepseek_v31",
+    reasoning="deepseek_v3",
+    user=("<｜User｜>", ""),
+    tool=("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
+    answer=("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
+    thought=("<think>", "</think>"),
+    opens_thought=True,
+    call=("<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
+    calls_before="<｜tool▁calls▁begin｜>",
+    calls_after="<｜tool▁calls▁end｜>",
+    tool_begins_answer=True,
+    ends=("<｜end▁of▁sentence｜>",),
+    special=("<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
+    added=(
+        *("<think>", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+        *("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
+        *("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
+    ),
+)
+_DEEPSEEK_DSML = replace(
+    _DEEPSEEK,
+    calls="deepseek_v4",
+    tool=("<｜User｜><tool_result>", "</tool_result>"),
+    call=('<｜DSML｜invoke name="{name}">\n', "</｜DSML｜invoke>\n"),
+    arguments="typed",
+    calls_before="\n\n<｜DSML｜tool_calls>\n",
+    calls_after="</｜DSML｜tool_calls>",
+    tool_begins_answer=False,
+    special=("<｜User｜>", "<｜Assistant｜>"),
+    added=("<think>", "</think>", "｜DSML｜"),
+)
+
 DIALECTS: Mapping[str, Dialect] = {
     "hermes": _chatml(
         calls="hermes",
@@ -176,123 +229,44 @@ DIALECTS: Mapping[str, Dialect] = {
             *("[ARGS]", "[THINK]", "[/THINK]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
         ),
     ),
-    "glm45": Dialect(
-        calls="glm45",
-        reasoning="glm45",
-        user=("<|user|>\n", ""),
-        tool=("<|observation|>\n<tool_response>\n", "\n</tool_response>"),
-        system=("<|system|>\n", ""),
-        answer=("<|assistant|>", ""),
-        thought=("\n<think>", "</think>\n"),
-        call=("<tool_call>{name}\n", "</tool_call>"),
-        arguments="arg_key",
-        calls_between="\n",
-        calls_end="<|observation|>",
-        final=("", "<|user|>"),
-        ends=("<|user|>", "<|observation|>"),
-        special=("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
-        added=(
-            *("<think>", "</think>", "<tool_call>", "</tool_call>"),
-            *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
-        ),
-    ),
-    "glm47": Dialect(
+    "glm45": _GLM,
+    "glm47": replace(
+        _GLM,
         calls="glm47",
-        reasoning="glm45",
         user=("<|user|>", ""),
         tool=("<|observation|><tool_response>", "</tool_response>"),
         system=("<|system|>", ""),
-        answer=("<|assistant|>", ""),
         thought=("<think>", "</think>"),
         opens_thought=True,
         call=("<tool_call>{name}", "</tool_call>"),
         arguments="close_arg_key",
-        calls_end="<|observation|>",
+        calls_between="",
         final=("", "<|endoftext|>"),
         ends=("<|endoftext|>", "<|observation|>"),
         special=("<|system|>", "<|user|>", "<|assistant|>"),
-        added=(
-            *("<think>", "</think>", "<tool_call>", "</tool_call>"),
-            *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
-        ),
     ),
-    "deepseek_v3": Dialect(
+    "deepseek_v3": replace(
+        _DEEPSEEK,
         calls="deepseek_v3",
         reasoning="deepseek_r1",
-        user=("<｜User｜>", ""),
-        tool=("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
-        answer=("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
-        opens_thought=True,
+        thought=("<think>\n", "\n</think>\n\n"),
         call=(
             "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n",
             "\n```<｜tool▁call▁end｜>",
         ),
-        calls_before="<｜tool▁calls▁begin｜>",
         calls_between="\n",
-        calls_after="<｜tool▁calls▁end｜>",
-        tool_begins_answer=True,
-        ends=("<｜end▁of▁sentence｜>",),
-        special=("<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
-        added=(
-            *("<think>", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
-            *("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
-            *("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
-        ),
     ),
-    "deepseek_v31": Dialect(
-        calls="deepseek_v31",
-        reasoning="deepseek_v3",
-        user=("<｜User｜>", ""),
-        tool=("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
-        answer=("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
-        thought=("<think>", "</think>"),
-        opens_thought=True,
-        call=("<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
-        calls_before="<｜tool▁calls▁begin｜>",
-        calls_after="<｜tool▁calls▁end｜>",
-        tool_begins_answer=True,
-        ends=("<｜end▁of▁sentence｜>",),
-        special=("<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
-        added=(
-            *("<think>", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
-            *("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
-            *("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
-        ),
-    ),
-    "deepseek_v32": Dialect(
+    "deepseek_v31": _DEEPSEEK,
+    "deepseek_v32": replace(
+        _DEEPSEEK_DSML,
         calls="deepseek_v32",
-        reasoning="deepseek_v3",
-        user=("<｜User｜>", ""),
         tool=("\n\n<function_results>\n<result>", "</result>\n</function_results>\n\n"),
-        answer=("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
-        thought=("<think>", "</think>"),
-        opens_thought=True,
         reopens_thought=True,
-        call=('<｜DSML｜invoke name="{name}">\n', "</｜DSML｜invoke>\n"),
-        arguments="typed",
         calls_before="\n\n<｜DSML｜function_calls>\n",
         calls_after="</｜DSML｜function_calls>",
         tool_begins_answer=True,
-        ends=("<｜end▁of▁sentence｜>",),
-        special=("<｜User｜>", "<｜Assistant｜>"),
-        added=("<think>", "</think>", "｜DSML｜"),
     ),
-    "deepseek_v4": Dialect(
-        calls="deepseek_v4",
-        reasoning="deepseek_v3",
-        user=("<｜User｜>", ""),
-        tool=("<｜User｜><tool_result>", "</tool_result>"),
-        answer=("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
-        thought=("<think>", "</think>"),
-        opens_thought=True,
-        call=('<｜DSML｜invoke name="{name}">\n', "</｜DSML｜invoke>\n"),
-        arguments="typed",
-        calls_before="\n\n<｜DSML｜tool_calls>\n",
-        calls_after="</｜DSML｜tool_calls>",
-        ends=("<｜end▁of▁sentence｜>",),
-        special=("<｜User｜>", "<｜Assistant｜>"),
-        added=("<think>", "</think>", "｜DSML｜"),
-    ),
+    "deepseek_v4": _DEEPSEEK_DSML,
     "openai": Dialect(
         calls="openai",
         reasoning="openai_gptoss",
