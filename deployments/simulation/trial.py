@@ -306,7 +306,7 @@ class Trial:
                 i for i in self.ingresses if i.num_open or i.pool.open_requests()
             ],
             "replicas with blocks": [
-                r.replica_id for r in scheduler._replicas if r.num_reserved_blocks
+                r.replica_id for r in scheduler._replicas.by_id.values() if r.num_reserved_blocks
             ],
             "replicas with slots": [p.name for p in self.replicas.values() if p.runner.slots],
             "a timer": scheduler.next_deadline(),

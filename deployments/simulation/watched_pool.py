@@ -57,11 +57,11 @@ class WatchedPool(Scheduler):
 
     def deregister(self, replica_id: str, now: float, *, incarnation: int | None = None) -> None:
         super().deregister(replica_id, now, incarnation=incarnation)
-        if self._replicas.get(replica_id) is None:
+        if self._replicas.by_id.get(replica_id) is None:
             self._watcher.gone(replica_id)
 
     def on_reset_done(self, replica_id: str, incarnation: int, now: float) -> None:
         super().on_reset_done(replica_id, incarnation, now)
-        replica = self._replicas.get(replica_id)
+        replica = self._replicas.by_id.get(replica_id)
         if replica is not None and replica.info.incarnation == incarnation:
             self._watcher.forgot(replica_id)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from specdec_core.config import SchedulerConfig
 from specdec_core.messages import DRAFT, TARGET, GroupLease, Role
-from specdec_core.scheduler.admission import AdmissionQueue
 from specdec_core.scheduler.batch_rules import NEXT_EVENT, ReplicaLoad
-from specdec_core.scheduler.commands import Outbox
+from specdec_core.scheduler.commands import Command, SendLease
 from specdec_core.scheduler.grouping import GroupingPolicy
+from specdec_core.scheduler.live_requests import LiveRequests
 from specdec_core.scheduler.pipelining import Pipelining
 from specdec_core.scheduler.proposals import Proposer
 from specdec_core.scheduler.ready_queue import ReadyQueue
@@ -49,7 +49,7 @@ class DraftFallback:
             return False
         for sequence in chosen:
             self._proposer.skip_drafting(sequence)
-            target.touch(sequence)
+            target.changed[sequence.sequence_id] = sequence
         return True
 
     def _longest_waiting(self, ready: ReadyQueue, count: int) -> list[Sequence]:
@@ -87,10 +87,10 @@ class BatchBuilder:
         *,
         epoch: int,
         replicas: ReplicaSet,
-        placement: AdmissionQueue,
+        requests: LiveRequests,
         proposer: Proposer,
         budget: VerificationBudget,
-        outbox: Outbox,
+        commands: list[Command],
         stats: SchedulerStats,
         pipelining: Pipelining,
         grouping: GroupingPolicy,
@@ -98,11 +98,11 @@ class BatchBuilder:
         self._config = config
         self._epoch = epoch
         self._replicas = replicas
-        self._records = replicas.records
-        self._placement = placement
+        self._records = replicas.by_id
+        self._requests = requests
         self._proposer = proposer
         self._budget = budget
-        self._outbox = outbox
+        self._commands = commands
         self._stats = stats
         self._pipelining = pipelining
         self._grouping = grouping
@@ -231,7 +231,7 @@ class BatchBuilder:
             return None
         room = replica.longest_len - len(sequence.ids)
         if room <= 0:
-            self._placement.leave(sequence, Role.DRAFT)
+            self._requests.leave(replica, sequence)
             return None
         chunk = self._config.prefill_chunk
         is_free = sequence.target.row is None
@@ -274,21 +274,21 @@ class BatchBuilder:
             if victim is not None:
                 self._take_room(replica, victim)
             elif role is DRAFT:
-                self._placement.leave(sequence, Role.DRAFT)
+                self._requests.leave(replica, sequence)
             else:
                 break
         return None
 
     def _victim(self, replica: ReplicaState, sequence: Sequence) -> Sequence | None:
-        idle = (s for s in replica.sequences.values() if s.reservations[replica.role].row is None)
+        idle = (s for s in replica.sequences.values() if not replica.is_leased(s))
         youngest = max(idle, key=lambda one: one.rank)
         return None if youngest is sequence else youngest
 
     def _take_room(self, replica: ReplicaState, victim: Sequence) -> None:
         if replica.role is Role.TARGET:
-            self._placement.preempt(victim)
+            self._requests.preempt(replica, victim)
         else:
-            self._placement.leave(victim, Role.DRAFT)
+            self._requests.leave(replica, victim)
 
     def _send(self, replica: ReplicaState, rows: list[ScheduledRow], now: float) -> None:
         num_catching_up = replica.ready_queue.num_prefill_tokens(rows)
@@ -314,7 +314,8 @@ class BatchBuilder:
         sequences = [row.sequence for row in rows]
         waits = [0.0 if one.is_background else now - one.ready_since for one in sequences]
         self._stats.record_lease(lease, waits)
-        self._outbox.lease(lease)
+        replica.send_frees(self._commands)
+        self._commands.append(SendLease(lease))
 
     def _mark_dispatched(self, replica: ReplicaState, rows: list[ScheduledRow]) -> None:
         """Mark the rows as leased out."""

@@ -2,7 +2,8 @@
 
 Service is counted in tokens: prompt tokens when a request is admitted, answer tokens as they are
 chosen. A client that begins to wait starts at the level of those that already wait
-(docs/decisions/0014). Each client offers its sequence with the best rank first.
+(docs/decisions/0014). Each client offers its sequence with the best rank first. The rate of
+admissions gives refused requests a hint when to retry.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 
-from specdec_core.scheduler.sequence import BACKGROUND_RANK, Rank, Sequence
+from specdec_core.scheduler.sequence import Rank, Sequence
 
 QueueKey = tuple[int, Rank, str]
 """(served tokens of a client, rank of its first request, client name). The lowest is next."""
@@ -23,6 +24,12 @@ _GOES_ON = -1
 request comes before new ones, whatever its client was served."""
 _SPARE = 64
 """Number of accounts or keys that may be kept although they are no longer needed."""
+
+RETRY_AFTER_S = 1.0
+"""Minimum hint, and the hint before anything is measured."""
+LONGEST_RETRY_S = 60.0
+_REMEMBERED = 128
+"""Admitted requests after which half of them are forgotten."""
 
 _rank_of: Callable[[Sequence], Rank] = attrgetter("rank")
 
@@ -56,8 +63,10 @@ class WaitingQueue:
         self.num_admitted = 0
         """Number of clients' requests that were admitted for the first time."""
         self.num_waiting_clients = 0
-        self._sequences: list[Sequence] = []
+        self.sequences: list[Sequence] = []
         """Waiting sequences in order of rank."""
+        self.num_clients = 0
+        """Number of sequences that a client waits for. They precede every background sequence."""
         self._accounts: dict[str, ClientQueue] = {}
         """Accounts of clients with live requests, and of those that had more than waiting ones."""
         self._num_busy = 0
@@ -70,18 +79,10 @@ class WaitingQueue:
         """Served tokens of the last client that was next. A client that begins to wait starts
         with at least this number."""
 
-    def __len__(self) -> int:
-        return len(self._sequences)
-
-    @property
-    def num_clients(self) -> int:
-        """Number of sequences that a client waits for. They precede every background sequence."""
-        return bisect_left(self._sequences, (BACKGROUND_RANK, -1), key=_rank_of)
-
     @property
     def num_client_tokens(self) -> int:
         """Number of positions that the clients' sequences need to be admitted."""
-        return sum(len(sequence.ids) for sequence in self._sequences[: self.num_clients])
+        return sum(len(sequence.ids) for sequence in self.sequences[: self.num_clients])
 
     @property
     def first(self) -> Sequence:
@@ -94,7 +95,7 @@ class WaitingQueue:
                 return account.waiting[0]
             else:  # the account has grown since, so others may have less now
                 self._renew_key(account)
-        return self._sequences[0]
+        return self.sequences[0]
 
     def has_more_than_its_share(self, client: str, max_waiting: int) -> bool:
         """Return whether more of the client's requests wait than its equal share of `max_waiting`.
@@ -106,9 +107,10 @@ class WaitingQueue:
         return num_waiting > _share(max_waiting, self.num_waiting_clients)
 
     def push(self, sequence: Sequence) -> None:
-        insort(self._sequences, sequence, key=_rank_of)
+        insort(self.sequences, sequence, key=_rank_of)
         if sequence.is_background:
             return
+        self.num_clients += 1
         client = sequence.request.client
         account = self._accounts.get(client)
         if account is None:
@@ -124,12 +126,13 @@ class WaitingQueue:
 
     def discard(self, sequence: Sequence) -> None:
         """Remove a sequence if it is there."""
-        index = bisect_left(self._sequences, sequence.rank, key=_rank_of)
-        if self._sequences[index : index + 1] != [sequence]:
+        index = bisect_left(self.sequences, sequence.rank, key=_rank_of)
+        if self.sequences[index : index + 1] != [sequence]:
             return
-        del self._sequences[index]
+        del self.sequences[index]
         if sequence.is_background:
             return
+        self.num_clients -= 1
         account = self._accounts[sequence.request.client]
         index = bisect_left(account.waiting, sequence.rank, key=_rank_of)
         del account.waiting[index]
@@ -144,7 +147,7 @@ class WaitingQueue:
         From now on it has the best rank of those that it overtook. Otherwise they would preempt it
         when they are admitted.
         """
-        best_rank, _ = self._sequences[0].rank
+        best_rank, _ = self.sequences[0].rank
         if not sequence.is_background and sequence.admitted_at is None:
             account = self._accounts[sequence.request.client]
             if not _goes_on(sequence):
@@ -156,7 +159,8 @@ class WaitingQueue:
         sequence.rank = best_rank, sequence.sequence_id
 
     def end(self, sequence: Sequence) -> None:
-        """Note a sequence that has ended and waits no longer."""
+        """Remove a sequence that has ended, whether it waits or runs."""
+        self.discard(sequence)
         if not sequence.is_background and sequence.admitted_at is not None:
             account = self._accounts[sequence.request.client]
             account.num_running -= 1
@@ -206,6 +210,40 @@ def _goes_on(sequence: Sequence) -> bool:
     It was preempted, or began under an earlier scheduler.
     """
     return sequence.admitted_at is not None or len(sequence.request.emitted_token_ids) > 0
+
+
+class RetryHint:
+    """Computes when a refused request would have its turn if all refused requests came back."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        """Time at which requests began to wait; None while none waits."""
+        self._num_left = 0.0
+        """Requests admitted since then."""
+        self._num_refused = 0
+        """Requests refused since then, less one for each that was admitted later."""
+
+    def note(self, num_admitted: int, is_waiting: bool, now: float) -> None:
+        """Note how many requests were admitted now, and start over if no others wait."""
+        if not is_waiting:
+            self._since, self._num_left, self._num_refused = None, 0.0, 0
+        elif self._since is None:  # requests that did not wait say nothing about those that do
+            self._since = now
+        elif num_admitted:
+            self._num_left += num_admitted
+            self._num_refused = max(self._num_refused - num_admitted, 0)
+            if self._num_left > _REMEMBERED:
+                self._num_left /= 2
+                self._since = (self._since + now) / 2
+
+    def refused(self, now: float) -> float:
+        """Count one more refused request and return its retry hint in seconds."""
+        self._num_refused += 1
+        if self._since is None or not self._num_left:
+            return RETRY_AFTER_S
+        per_request_s = (now - self._since) / self._num_left
+        wait_s = self._num_refused * per_request_s
+        return round(min(max(wait_s, RETRY_AFTER_S), LONGEST_RETRY_S), 1)
 
 
 def most_waiting(first_share: int, num_clients: int) -> int:

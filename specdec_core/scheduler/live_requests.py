@@ -1,63 +1,155 @@
-"""Table of the live sequences, and the only place where a sequence ends.
+"""The live requests: their admission to targets, their slots on drafts, their deadlines, their end.
 
-Requests with a deadline of their own stand in a heap, the soonest first.
+A sequence without a target is always in the waiting queue. Whoever takes a slot away notes that the
+replica has to free it (ReplicaState.frees).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from math import inf
 
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.request import ErrorKind, FinishReason, Request, TokenEvent
-from specdec_core.scheduler.admission import AdmissionQueue
-from specdec_core.scheduler.commands import Outbox
+from specdec_core.messages import Role
+from specdec_core.request import ErrorKind, FinishReason, Request, TokenEvent, cut_at_stop
+from specdec_core.scheduler.commands import Command, Emit
+from specdec_core.scheduler.fair_queue import RetryHint, WaitingQueue
+from specdec_core.scheduler.proposals import Proposer
+from specdec_core.scheduler.replicas import ReplicaSet, ReplicaState
 from specdec_core.scheduler.sequence import Sequence
 from specdec_core.scheduler.stats import SchedulerStats
 
+MOST_AT_ONCE = 256
+"""Maximum requests ended by one decision. The others wait for the next decision, so that leases are
+not delayed."""
+_SPARE = 64
+"""Number of deadlines of ended requests that are tolerated before all of them are removed."""
+
+_Deadline = tuple[float, int, str]
+"""(time, sequence ID, request ID)."""
+
 
 class LiveRequests:
-    """At most one live sequence per request id."""
+    """At most one live sequence per request ID. It gives and takes their KV slots."""
 
-    def __init__(self, placement: AdmissionQueue, outbox: Outbox, stats: SchedulerStats) -> None:
-        self._placement = placement
-        self._outbox = outbox
+    def __init__(
+        self,
+        replicas: ReplicaSet,
+        proposer: Proposer,
+        commands: list[Command],
+        stats: SchedulerStats,
+    ) -> None:
+        self._replicas = replicas
+        self._proposer = proposer
+        self._commands = commands
         self._stats = stats
-        self._by_request_id: dict[str, Sequence] = {}
+        self.by_id: dict[str, Sequence] = {}
+        """Request ID -> its sequence."""
+        self.num_clients = 0
+        """Number of live sequences that a client waits for."""
+        self.waiting = WaitingQueue()
+        self.retry_hint = RetryHint()
+        self.num_preemptions = 0
+        self._undrafted: dict[int, Sequence] = {}
+        """Admitted sequences that wait for a slot on a draft replica."""
         self._next_sequence_id = 0
-
-    def __len__(self) -> int:
-        return len(self._by_request_id)
-
-    def __iter__(self) -> Iterator[Sequence]:
-        return iter(self._by_request_id.values())
+        self._deadlines: list[_Deadline] = []
+        """A heap. Deadlines of ended requests are dropped when they come up."""
+        self._most_deadlines = _SPARE
 
     @property
-    def num_clients(self) -> int:
-        """Number of live sequences that a client waits for."""
-        return sum(not sequence.is_background for sequence in self)
+    def num_undrafted(self) -> int:
+        """Number of admitted sequences that wait for a draft replica and that one could hold."""
+        lengths = [draft.longest_len for draft in self._replicas.drafts]
+        longest_len = max(lengths, default=inf)
+        return sum(len(sequence.ids) < longest_len for sequence in self._undrafted.values())
 
-    def get(self, request_id: str) -> Sequence | None:
-        return self._by_request_id.get(request_id)
+    @property
+    def soonest_deadline(self) -> float:
+        """Earliest deadline of a live request; infinite if no live request has one."""
+        while self._deadlines and not self._is_live(self._deadlines[0]):
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else inf
 
     def add(self, request: Request, now: float) -> Sequence:
+        """Let the request wait. It ends at once if the tokens that it has emitted end it."""
         sequence = Sequence(self._next_sequence_id, request, now)
         self._next_sequence_id += 1
-        self._by_request_id[request.request_id] = sequence
+        self.by_id[request.request_id] = sequence
+        self.num_clients += not sequence.is_background
+        budget = request.params.max_tokens
+        _, reason = cut_at_stop(request.emitted_token_ids, request.stop_ids, budget)
+        if reason is not None:
+            self.finish(sequence, reason)
+            return sequence
+        self.waiting.push(sequence)
+        if request.timeout_s is not None:
+            deadline = now + request.timeout_s, sequence.sequence_id, request.request_id
+            heappush(self._deadlines, deadline)
+        if len(self._deadlines) > self._most_deadlines:
+            self._deadlines = [one for one in self._deadlines if self._is_live(one)]
+            heapify(self._deadlines)
+            self._most_deadlines = 2 * len(self._deadlines) + _SPARE
         return sequence
+
+    def admit(self, now: float) -> None:
+        """Admit waiting sequences in turn while the first one fits.
+
+        Sequences that no target can ever finish end.
+        """
+        waiting, num_admitted = self.waiting, -self.waiting.num_admitted
+        while waiting.sequences:
+            sequence = waiting.first
+            target = self._replicas.roomiest_target(len(sequence.ids))
+            unequal = self._replicas.unequal(sequence.pinned_fingerprint)
+            # Every ID is read only when the sequence is about to be admitted.
+            misfit = self._replicas.misfit(sequence.request, reads_ids=target is not None)
+            if unequal is not None:
+                self.fail(sequence, unequal, ErrorKind.RETRYABLE)
+            elif misfit is not None:
+                self.fail(sequence, str(misfit), ErrorKind.INVALID)
+            elif target is not None:
+                waiting.admit(sequence)
+                sequence.target = target.add(sequence, len(sequence.ids))
+                sequence.ready_since = now
+                if sequence.admitted_at is None:
+                    sequence.admitted_at = now
+                self._look_for_draft(sequence)
+            elif not self._make_way(sequence):
+                break
+        num_admitted += waiting.num_admitted
+        self.retry_hint.note(num_admitted, waiting.num_waiting_clients > 0, now)
+
+    def place_on_drafts(self) -> None:
+        """Give draft slots to the sequences that lack one, in order, while there is room."""
+        drafts = [draft for draft in self._replicas.drafts if draft.is_usable]
+        if not self._undrafted or not drafts:
+            return
+        longest_len = max(draft.longest_len for draft in drafts)
+        placed: list[int] = []
+        for sequence in self._undrafted.values():
+            assert sequence.target is not None, "who looks for a draft is admitted"
+            draft = self._replicas.roomiest_draft(len(sequence.ids) + 1, sequence.target.replica_id)
+            if draft is not None:
+                sequence.draft = draft.add(sequence, len(sequence.ids))
+                placed.append(sequence.sequence_id)
+            elif len(sequence.ids) < longest_len:
+                break
+        for sequence_id in placed:
+            del self._undrafted[sequence_id]
 
     def emit(
         self, sequence: Sequence, tokens: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]
     ) -> None:
-        """Commit tokens and send them to the client."""
+        """Commit tokens, at least one, and send them to the client."""
         event = TokenEvent(sequence.request_id, sequence.num_emitted, tokens)
         if logprobs or sequence.prompt_logprobs:
-            prompt_logprobs = _take_prompt_logprobs(sequence, tokens)
+            prompt_logprobs, sequence.prompt_logprobs = sequence.prompt_logprobs, ()
             event = event._replace(logprobs=logprobs, prompt_logprobs=prompt_logprobs)
         if sequence.pinned_fingerprint and sequence.history.num_rounds == 1:
             event = event._replace(pinned_fingerprint=sequence.pinned_fingerprint)
         sequence.append(tokens)
-        self._outbox.emit(event)
+        self._commands.append(Emit(event))
 
     def finish(
         self,
@@ -70,93 +162,108 @@ class LiveRequests:
         error_kind: ErrorKind = ErrorKind.FAILED,
     ) -> None:
         """End the sequence in any state, with its last event."""
-        index, prompt_logprobs = sequence.num_emitted, _take_prompt_logprobs(sequence, tokens)
+        index = sequence.num_emitted
         sequence.append(tokens)
         self.forget(sequence, reason)
         if not sequence.is_background:
             self._stats.num_finished[reason] += 1
-        self._outbox.emit(
-            TokenEvent(
-                request_id=sequence.request.request_id,
-                index=index,
-                token_ids=tokens,
-                finish_reason=reason,
-                stats=sequence.stats,
-                error=error,
-                error_kind=error_kind,
-                logprobs=logprobs,
-                prompt_logprobs=prompt_logprobs,
-                pinned_fingerprint=sequence.pinned_fingerprint,
-            )
+        event = TokenEvent(
+            request_id=sequence.request_id,
+            index=index,
+            token_ids=tokens,
+            finish_reason=reason,
+            stats=sequence.stats,
+            error=error,
+            error_kind=error_kind,
+            logprobs=logprobs,
+            prompt_logprobs=sequence.prompt_logprobs if tokens else (),
+            pinned_fingerprint=sequence.pinned_fingerprint,
         )
+        self._commands.append(Emit(event))
+
+    def fail(self, sequence: Sequence, error: str, kind: ErrorKind = ErrorKind.FAILED) -> None:
+        """End the sequence in any state with an error."""
+        self.finish(sequence, FinishReason.ERROR, error=error, error_kind=kind)
 
     def forget(self, sequence: Sequence, reason: FinishReason) -> None:
         """End the sequence without an event: a later attempt replaces it, or it is refused."""
         sequence.finish_reason = reason
-        self._placement.release(sequence)
-        del self._by_request_id[sequence.request.request_id]
-
-
-def _take_prompt_logprobs(sequence: Sequence, tokens: tuple[int, ...]) -> tuple[TokenLogprobs, ...]:
-    """Return the prompt log-probabilities to send with the first token, and drop them."""
-    if not tokens:
-        return ()
-    prompt_logprobs, sequence.prompt_logprobs = sequence.prompt_logprobs, ()
-    return prompt_logprobs
-
-
-MOST_AT_ONCE = 256
-"""Maximum requests ended by one decision. The others wait for the next decision, so that leases are
-not delayed."""
-_SPARE = 64
-"""Number of entries of ended requests that are tolerated before all of them are removed."""
-
-
-class Timeouts:
-    """A heap of deadlines. Those of ended requests are dropped when they come up."""
-
-    def __init__(self, registry: LiveRequests) -> None:
-        self._registry = registry
-        self._heap: list[tuple[float, int, str]] = []
-        self._most_entries = _SPARE
-
-    @property
-    def soonest(self) -> float | None:
-        """Earliest deadline of a live request; None if no live request has one."""
-        while self._heap:
-            if self._live(self._heap[0]) is not None:
-                return self._heap[0][0]
-            heappop(self._heap)
-        return None
-
-    def add(self, sequence: Sequence) -> None:
-        timeout_s = sequence.request.timeout_s
-        if timeout_s is None:
-            return
-        ends_at = sequence.arrived_at + timeout_s
-        heappush(self._heap, (ends_at, sequence.sequence_id, sequence.request_id))
-        if len(self._heap) > self._most_entries:
-            self._heap = [entry for entry in self._heap if self._live(entry) is not None]
-            heapify(self._heap)
-            self._most_entries = 2 * len(self._heap) + _SPARE
+        self.num_clients -= not sequence.is_background
+        self.waiting.end(sequence)
+        for reservation in (sequence.target, sequence.draft):
+            if reservation is not None:
+                replica = self._replicas.by_id[reservation.replica_id]
+                replica.frees.append(sequence.sequence_id)
+                replica.remove(sequence, reservation)
+        sequence.target = sequence.draft = None
+        self._undrafted.pop(sequence.sequence_id, None)
+        self._proposer.end(sequence)
+        del self.by_id[sequence.request_id]
 
     def end_overdue(self, now: float) -> None:
         """End requests whose deadline has passed, in any state."""
         for _ in range(MOST_AT_ONCE):
-            if not self._heap or self._heap[0][0] > now:
+            if self.soonest_deadline > now:
                 return
-            sequence = self._live(heappop(self._heap))
-            if sequence is None:
-                continue
-            self._registry.finish(
-                sequence,
-                FinishReason.ERROR,
-                error=f"not finished within {sequence.request.timeout_s:g} s",
-                error_kind=ErrorKind.TIMEOUT,
-            )
+            _, _, request_id = heappop(self._deadlines)
+            sequence = self.by_id[request_id]
+            timeout_s = sequence.request.timeout_s
+            self.fail(sequence, f"not finished within {timeout_s:g} s", ErrorKind.TIMEOUT)
 
-    def _live(self, entry: tuple[float, int, str]) -> Sequence | None:
-        _, sequence_id, request_id = entry
-        sequence = self._registry.get(request_id)
-        is_it = sequence is not None and sequence.sequence_id == sequence_id
-        return sequence if is_it else None
+    def preempt(self, target: ReplicaState, sequence: Sequence) -> None:
+        """Take the sequence's slot on its target back. The sequence waits and keeps its IDs."""
+        sequence.num_preemptions += 1
+        self.num_preemptions += not sequence.is_background
+        self.leave(target, sequence)
+
+    def leave(self, replica: ReplicaState, sequence: Sequence) -> None:
+        """Give up the sequence's slot on the replica; the sequence itself continues.
+
+        The replica frees the slot after everything that was leased there.
+        """
+        replica.frees.append(sequence.sequence_id)
+        self._remove(replica, sequence)
+
+    def evacuate(self, replica: ReplicaState) -> None:
+        """Move all sequences away from a replica that has lost everything. Nothing is freed."""
+        for sequence in list(replica.sequences.values()):
+            self._remove(replica, sequence)
+        replica.leases.clear()
+        replica.wake_at = None
+        replica.frees.clear()
+
+    def _is_live(self, deadline: _Deadline) -> bool:
+        _, sequence_id, request_id = deadline
+        sequence = self.by_id.get(request_id)
+        return sequence is not None and sequence.sequence_id == sequence_id
+
+    def _make_way(self, sequence: Sequence) -> bool:
+        """Preempt a background sequence for a client's; return whether one was preempted.
+
+        A background sequence that is leased out is left alone: it returns soon.
+        """
+        if sequence.is_background:
+            return False
+        for target in self._replicas.targets:
+            for other in target.background.values():
+                if not target.is_leased(other):
+                    self.preempt(target, other)
+                    return True
+        return False
+
+    def _remove(self, replica: ReplicaState, sequence: Sequence) -> None:
+        reservation = sequence.reservation(replica.role)
+        assert reservation is not None, "a sequence is removed from where it was added"
+        replica.remove(sequence, reservation)
+        if replica.role is Role.TARGET:
+            sequence.target = None
+            self._undrafted.pop(sequence.sequence_id, None)
+            self.waiting.push(sequence)
+        else:
+            sequence.draft = None
+            self._look_for_draft(sequence)
+
+    def _look_for_draft(self, sequence: Sequence) -> None:
+        is_placed = sequence.target is not None and sequence.draft is None
+        if is_placed and self._proposer.may_draft(sequence):
+            self._undrafted[sequence.sequence_id] = sequence

@@ -8,13 +8,15 @@ in its slot. Replicas that share a device take turns.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
 from specdec_core.config import WINDOW_PER_ROW, Numerics, SchedulerConfig
+from specdec_core.errors import InvalidRequestError
 from specdec_core.messages import GroupLease, ReplicaInfo, Role
 from specdec_core.request import Request
+from specdec_core.scheduler.commands import Command, SendFree
 from specdec_core.scheduler.ready_queue import PrefixIndex, ReadyQueue
 from specdec_core.scheduler.sequence import KVReservation, Sequence
 from specdec_core.scheduler.stats import ReplicaCounters
@@ -110,7 +112,8 @@ class ReplicaState:
     info: ReplicaInfo
     ready_queue: ReadyQueue
     changed: dict[int, Sequence]
-    """Sequences of all replicas whose rows must be planned again."""
+    """Sequences of all replicas whose rows must be planned again, because IDs, a slot, a lease or
+    the round have changed."""
     device: Device = field(default_factory=Device)
     window: int = 1
     """Maximum number of sequences that the replica admits."""
@@ -124,6 +127,8 @@ class ReplicaState:
     background: dict[int, Sequence] = field(default_factory=dict)
     """Sequences with a slot here that no client waits for."""
     leases: dict[int, OpenLease] = field(default_factory=dict)
+    frees: list[int] = field(default_factory=list)
+    """IDs of sequences that have left, and that the replica has yet to be told to free."""
     blocks_for: Callable[[int], int] = field(init=False)
     """See KVCacheSpec. Bound once, because each row of a round calls it twice."""
     num_unreserved_blocks: int = field(init=False)
@@ -181,7 +186,7 @@ class ReplicaState:
         return (
             self.is_usable
             and length <= self.longest_len
-            and self.blocks_for(length) + spare <= self.num_free_blocks
+            and self.blocks_for(length) + spare <= self.num_unreserved_blocks
         )
 
     def counters(self) -> ReplicaCounters:
@@ -200,31 +205,35 @@ class ReplicaState:
             is_draining=self.is_draining,
         )
 
-    def add(self, sequence: Sequence, length: int) -> None:
-        """Give the sequence a slot with room for `length` positions."""
-        assert sequence.reservation(self.role) is None, "a sequence has one reservation per role"
+    def is_leased(self, sequence: Sequence) -> bool:
+        """Return whether a row of the sequence, which has a slot here, is leased out."""
+        reservation = sequence.reservation(self.role)
+        return reservation is not None and reservation.row is not None
+
+    def add(self, sequence: Sequence, length: int) -> KVReservation:
+        """Return a slot for the sequence with room for `length` positions."""
         reservation = KVReservation(self.replica_id)
-        sequence.set_reservation(self.role, reservation)
         self.sequences[sequence.sequence_id] = sequence
         if sequence.is_background:
             self.background[sequence.sequence_id] = sequence
         is_reserved = self.reserve(reservation, length)
         assert is_reserved, "room is checked before a sequence is added"
-        self.touch(sequence)
+        self.changed[sequence.sequence_id] = sequence
+        return reservation
 
-    def remove(self, sequence: Sequence) -> None:
-        reservation = sequence.reservation(self.role)
-        assert reservation is not None, "a sequence is removed from where it was added"
-        sequence.set_reservation(self.role, None)
+    def remove(self, sequence: Sequence, reservation: KVReservation) -> None:
+        """Take the sequence's slot back."""
         del self.sequences[sequence.sequence_id]
         self.background.pop(sequence.sequence_id, None)
         self.ready_queue.remove(sequence.sequence_id)
-        self.touch(sequence)
+        self.changed[sequence.sequence_id] = sequence
         self.num_unreserved_blocks += reservation.num_blocks
 
-    def touch(self, sequence: Sequence) -> None:
-        """Note that a plan's input has changed: IDs, a slot, a lease or the round."""
-        self.changed[sequence.sequence_id] = sequence
+    def send_frees(self, commands: list[Command]) -> None:
+        """Tell the replica which sequences have left, if any have."""
+        if self.frees:
+            commands.append(SendFree(self.replica_id, tuple(self.frees)))
+            self.frees.clear()
 
     def max_len(self, reservation: KVReservation) -> int:
         """Return the number of positions that the slot can grow to."""
@@ -263,24 +272,15 @@ class ReplicaSet:
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
-        self.records: dict[str, ReplicaState] = {}
+        self.by_id: dict[str, ReplicaState] = {}
         """Replica ID -> its state."""
         self.drafts: list[ReplicaState] = []
         self.targets: list[ReplicaState] = []
         self.changed: dict[int, Sequence] = {}
         """See ReplicaState."""
 
-    def __iter__(self) -> Iterator[ReplicaState]:
-        return iter(self.records.values())
-
-    def __getitem__(self, replica_id: str) -> ReplicaState:
-        return self.records[replica_id]
-
-    def get(self, replica_id: str) -> ReplicaState | None:
-        return self.records.get(replica_id)
-
     def add(self, info: ReplicaInfo) -> None:
-        assert info.replica_id not in self.records, "the older incarnation is removed first"
+        assert info.replica_id not in self.by_id, "the older incarnation is removed first"
         config = self._config
         most = config.max_prefill_tokens if info.role is Role.TARGET else None
         is_looked_up = most is not None and info.keeps_prefixes
@@ -293,11 +293,11 @@ class ReplicaSet:
         ready_queue = ReadyQueue(info.role, size, most, prefix_index)
         replica = ReplicaState(info, ready_queue, self.changed, self._device_of(info), window)
         replica.device.leases[info.replica_id] = replica.leases
-        self.records[info.replica_id] = replica
+        self.by_id[info.replica_id] = replica
         self.of_role(info.role).append(replica)
 
     def remove(self, replica_id: str) -> None:
-        replica = self.records.pop(replica_id)
+        replica = self.by_id.pop(replica_id)
         del replica.device.leases[replica_id]
         self.of_role(replica.role).remove(replica)
 
@@ -312,24 +312,26 @@ class ReplicaSet:
         half of its blocks free, choose the one with most free blocks.
         """
         able = [r for r in self.targets if len(r.sequences) < r.window and r.has_room(length)]
-        roomy = [r for r in able if 2 * r.num_free_blocks >= r.info.num_blocks]
-        if len(able) < 2 or not roomy:
-            return _roomiest(able, length)
-        return min(roomy, key=lambda r: (len(r.sequences), -r.num_free_blocks, r.replica_id))
+        return min(able, key=_admission_order, default=None)
 
     def roomiest_draft(self, length: int, target_id: str) -> ReplicaState | None:
         """Return the roomiest draft, on the target's device if possible.
 
         There the target's groups stay together.
         """
-        device = self.records[target_id].device
-        near = [draft for draft in self.drafts if draft.device is device]
-        return _roomiest(near, length) or _roomiest(self.drafts, length)
+        device = self.by_id[target_id].device
+        return min(
+            [draft for draft in self.drafts if draft.has_room(length)],
+            key=lambda r: (r.device is not device, -r.num_unreserved_blocks, r.replica_id),
+            default=None,
+        )
 
     def _device_of(self, info: ReplicaInfo) -> Device:
         """Return the device of other replicas that name the same one, or else a new one."""
-        others = (r.device for r in self if info.device and r.info.device == info.device)
-        return next(others, None) or Device()
+        for replica in self.by_id.values():
+            if info.device and replica.info.device == info.device:
+                return replica.device
+        return Device()
 
     def unequal(self, pinned_fingerprint: str) -> str | None:
         """Return why no registered target may continue a request of this fingerprint, or None."""
@@ -344,41 +346,32 @@ class ReplicaSet:
             "other tokens; try again"
         )
 
-    def misfit(self, request: Request) -> str | None:
+    def misfit(self, request: Request, *, reads_ids: bool = True) -> InvalidRequestError | None:
         """Return why no registered target can ever finish the request.
 
-        None means that one can, or that no target is registered.
+        None means that one can, or that no target is registered. `reads_ids` checks every ID.
         """
-        targets = self.targets
-        if not targets:
+        if not self.targets:
             return None
-        return _foreign_id(request, targets[0].info.vocab_size) or self.overlong(request)
-
-    def overlong(self, request: Request) -> str | None:
-        """Return the reason of `misfit` that can be found without reading every ID, or None."""
-        targets = self.targets
+        vocab_size = self.targets[0].info.vocab_size
+        brought_back = request.emitted_token_ids, request.resume_token_ids
+        for token_ids in (request.prompt_token_ids, *brought_back) if reads_ids else ():
+            if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size:
+                wrong = next(i for i in token_ids if not 0 <= i < vocab_size)
+                return InvalidRequestError(f"token id {wrong} is not in 0..{vocab_size - 1}")
         # The last token of a request is never fed: it needs no position.
-        longest = (min(one.info.max_model_len, one.longest_len + 1) for one in targets)
-        limit = max(longest, default=request.max_len)
+        limit = max([min(one.info.max_model_len, one.longest_len + 1) for one in self.targets])
         if request.max_len <= limit:
             return None
-        return (
+        return InvalidRequestError(
             f"prompt of {len(request.prompt_token_ids)} tokens and max_tokens "
-            f"{request.params.max_tokens} make {request.max_len}, the limit is {limit}"
+            f"{request.params.max_tokens} make {request.max_len}, the limit is {limit}",
+            code="context_length_exceeded",
         )
 
 
-def _roomiest(replicas: Iterable[ReplicaState], length: int) -> ReplicaState | None:
-    able = [replica for replica in replicas if replica.has_room(length)]
-    if len(able) < 2:
-        return able[0] if able else None
-    return min(able, key=lambda r: (-r.num_free_blocks, r.replica_id))
-
-
-def _foreign_id(request: Request, vocab_size: int) -> str | None:
-    brought_back = request.emitted_token_ids, request.resume_token_ids
-    for token_ids in (request.prompt_token_ids, *brought_back):
-        if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size:
-            wrong = next(i for i in token_ids if not 0 <= i < vocab_size)
-            return f"token id {wrong} is not in 0..{vocab_size - 1}"
-    return None
+def _admission_order(target: ReplicaState) -> tuple[int, int, int, str]:
+    """Return the key that is lowest for the target to admit to (ReplicaSet.roomiest_target)."""
+    num_free = target.num_unreserved_blocks
+    is_roomy = 2 * num_free >= target.info.num_blocks
+    return not is_roomy, len(target.sequences) if is_roomy else 0, -num_free, target.replica_id

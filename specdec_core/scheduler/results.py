@@ -11,8 +11,7 @@ from specdec_core.messages import (
     RowResult,
     RowStatus,
 )
-from specdec_core.request import ErrorKind, FinishReason, cut_at_stop
-from specdec_core.scheduler.admission import AdmissionQueue
+from specdec_core.request import ErrorKind, cut_at_stop
 from specdec_core.scheduler.live_requests import LiveRequests
 from specdec_core.scheduler.proposals import Proposer
 from specdec_core.scheduler.replicas import ReplicaState
@@ -28,7 +27,6 @@ class ResultHandler:
     def __init__(
         self,
         requests: LiveRequests,
-        admission: AdmissionQueue,
         proposer: Proposer,
         stats: SchedulerStats,
         k_policy: KPolicy,
@@ -36,7 +34,6 @@ class ResultHandler:
         self._k_policy = k_policy
         self._proposer = proposer
         self._requests = requests
-        self._admission = admission
         self._stats = stats
 
     def apply(
@@ -69,11 +66,11 @@ class ResultHandler:
             changed[sequence_id] = sequence  # ReplicaState.touch
             answer = answers.get(sequence_id) or _no_answer(row)
             if answer.status is not OK:
-                self._not_run(replica, sequence, row, answer)
+                self._not_run(replica, sequence, reservation, row, answer)
             elif not is_target:
                 self._drafted(replica, sequence, reservation, row, answer)
             elif not _is_consistent(sequence, row, answer):
-                self._fail(sequence, "the replica's answer does not belong to the row")
+                self._requests.fail(sequence, "the replica's answer does not belong to the row")
             else:
                 if answer.prompt_logprobs:
                     sequence.take_scores(row.base_len, answer.prompt_logprobs)
@@ -88,14 +85,19 @@ class ResultHandler:
                     prefix_index.learn(sequence, row.base_len, answer.cached_len)
 
     def _not_run(
-        self, replica: ReplicaState, sequence: Sequence, row: LeaseRow, answer: RowResult
+        self,
+        replica: ReplicaState,
+        sequence: Sequence,
+        reservation: KVReservation,
+        row: LeaseRow,
+        answer: RowResult,
     ) -> None:
         if answer.status is RowStatus.NOT_READY and replica.role is Role.TARGET:
             return  # the slot has not changed: the next plan leases the same row
         can_send_more = row.base_len > 0 or row.rules is None
         if answer.status is RowStatus.KV_MISS and can_send_more:
             self._stats.num_kv_misses += 1
-            _believe_less(sequence.reservations[replica.role], row, answer.cached_len)
+            _believe_less(reservation, row, answer.cached_len)
         else:
             self._refused(replica, sequence, answer)
 
@@ -103,13 +105,15 @@ class ResultHandler:
         """Handle NO_ROOM, FAILED, INVALID, or a KV miss of a row that sent everything."""
         if replica.role is Role.DRAFT:
             sequence.is_draftable = False
-            self._admission.leave(sequence, Role.DRAFT)
+            self._requests.leave(replica, sequence)
         elif answer.status is RowStatus.NO_ROOM and len(replica.sequences) > 1:
-            self._admission.preempt(sequence)
+            self._requests.preempt(replica, sequence)
         else:
             is_invalid = answer.status is RowStatus.INVALID
             kind = ErrorKind.INVALID if is_invalid else ErrorKind.FAILED
-            self._fail(sequence, answer.error or f"the replica answered {answer.status}", kind)
+            self._requests.fail(
+                sequence, answer.error or f"the replica answered {answer.status}", kind
+            )
 
     def _drafted(
         self,
@@ -149,7 +153,7 @@ class ResultHandler:
         if current.committed_len < sequence.resume_len:
             wrong = sequence.disagreement(tokens)
             if wrong is not None:
-                self._fail(sequence, wrong, ErrorKind.INVALID)
+                self._requests.fail(sequence, wrong, ErrorKind.INVALID)
                 return
             num_drafted = num_accepted = 0  # nobody drafted them
         sequence.history.record(num_drafted, num_accepted)
@@ -185,9 +189,6 @@ class ResultHandler:
             learn(history, sequence.drafter.name, local, answer.tokens)
         if current.is_drafted and row.proposal:
             learn(history, DRAFT_REPLICA, Offer(row.proposal), answer.tokens)
-
-    def _fail(self, sequence: Sequence, error: str, kind: ErrorKind = ErrorKind.FAILED) -> None:
-        self._requests.finish(sequence, FinishReason.ERROR, error=error, error_kind=kind)
 
 
 def _believe_less(reservation: KVReservation, row: LeaseRow, cached_len: int) -> None:

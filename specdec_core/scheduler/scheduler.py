@@ -7,16 +7,17 @@ same commands.
 
 from __future__ import annotations
 
+from math import inf
+
 from specdec_core.config import SchedulerConfig
-from specdec_core.errors import InvalidRequestError, QueueFullError
+from specdec_core.errors import QueueFullError
 from specdec_core.messages import GroupResult, ReplicaInfo, RowStatus
-from specdec_core.request import FinishReason, Request, cut_at_stop
-from specdec_core.scheduler.admission import AdmissionQueue, RetryHint
+from specdec_core.request import FinishReason, Request
 from specdec_core.scheduler.batch_builder import BatchBuilder
-from specdec_core.scheduler.commands import Command, Outbox
+from specdec_core.scheduler.commands import Command, Drained, Emit, SendReset
 from specdec_core.scheduler.compatibility import check_compatible, check_rollback
 from specdec_core.scheduler.grouping import make_grouping_policy
-from specdec_core.scheduler.live_requests import LiveRequests, Timeouts
+from specdec_core.scheduler.live_requests import LiveRequests
 from specdec_core.scheduler.pipelining import Pipelining
 from specdec_core.scheduler.proposals import Proposer
 from specdec_core.scheduler.replicas import OpenLease, ReplicaSet, ReplicaState
@@ -42,28 +43,24 @@ class Scheduler:
         self._last_result_at: float | None = None
         """Time of the last result after which no groups were formed yet; None if there is none."""
         self._replicas = ReplicaSet(config)
-        self._outbox = Outbox()
+        self._commands: list[Command] = []
+        """Commands that `advance` has yet to return, besides the replicas' frees."""
         self._stats = SchedulerStats()
         self._pipelining = Pipelining(config)
         self._k_policy = k_policy or make_k_policy(config)
         self._no_expiry_before = float("-inf")
         """Time before which no lease expires, neither an open one nor one sent from now on."""
         proposer = Proposer(config.speculation, self._k_policy, config.prefill_chunk)
-        self._placement = AdmissionQueue(self._replicas, self._outbox, proposer)
-        self._registry = LiveRequests(self._placement, self._outbox, self._stats)
-        self._timeouts = Timeouts(self._registry)
-        self._retry_hint = RetryHint()
-        self._result_handler = ResultHandler(
-            self._registry, self._placement, proposer, self._stats, self._k_policy
-        )
+        self._requests = LiveRequests(self._replicas, proposer, self._commands, self._stats)
+        self._result_handler = ResultHandler(self._requests, proposer, self._stats, self._k_policy)
         self._batch_builder = BatchBuilder(
             config,
             epoch=epoch,
             replicas=self._replicas,
-            placement=self._placement,
+            requests=self._requests,
             proposer=proposer,
             budget=VerificationBudget(config, self._k_policy),
-            outbox=self._outbox,
+            commands=self._commands,
             stats=self._stats,
             pipelining=self._pipelining,
             grouping=make_grouping_policy(config),
@@ -72,26 +69,27 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Whether there are live sequences, or commands that `advance` has yet to return."""
-        return len(self._registry) > 0 or not self._outbox.is_empty
+        replicas = self._replicas.by_id.values()
+        return bool(self._requests.by_id or self._commands) or any(one.frees for one in replicas)
 
     @property
     def num_waiting(self) -> int:
         """Number of clients' requests that wait for admission."""
-        return self._placement.waiting.num_clients
+        return self._requests.waiting.num_clients
 
     @property
     def num_live(self) -> int:
         """Number of clients' requests that have not ended."""
-        return self._registry.num_clients
+        return self._requests.num_clients
 
     def status(self, request_id: str) -> SequenceStatus | None:
         """Return the status of a live request; None if it has ended or was never seen."""
-        sequence = self._registry.get(request_id)
+        sequence = self._requests.by_id.get(request_id)
         return None if sequence is None else sequence.status
 
     def sequence_id(self, request_id: str) -> int | None:
         """Return a live request's ID in leases; None if it has ended or was never seen."""
-        sequence = self._registry.get(request_id)
+        sequence = self._requests.by_id.get(request_id)
         return None if sequence is None else sequence.sequence_id
 
     def add(self, request: Request, now: float) -> None:
@@ -101,38 +99,33 @@ class Scheduler:
         if too many requests wait and its client has its share of them. A request that has emitted
         tokens, or that replaces an attempt, never raises QueueFullError.
         """
-        reason = self._replicas.misfit(request)
-        if reason is not None:
-            is_long = reason == self._replicas.overlong(request)
-            code = "context_length_exceeded" if is_long else "invalid_value"
-            raise InvalidRequestError(reason, code=code)
-        self._outbox.forget_events(request.request_id)
-        older = self._registry.get(request.request_id)
+        misfit = self._replicas.misfit(request)
+        if misfit is not None:
+            raise misfit
+        self._commands[:] = [
+            command
+            for command in self._commands
+            if not isinstance(command, Emit) or command.event.request_id != request.request_id
+        ]
+        older = self._requests.by_id.get(request.request_id)
         if older is not None:
-            self._registry.forget(older, FinishReason.ABORT)
-        sequence = self._registry.add(request, now)
-        _, finish_reason = cut_at_stop(
-            request.emitted_token_ids, request.stop_ids, request.params.max_tokens
-        )
-        if finish_reason is not None:
-            self._registry.finish(sequence, finish_reason)
-            return
-        self._timeouts.add(sequence)
-        self._placement.waiting.push(sequence)
-        if not (older or request.emitted_token_ids or request.is_background):
+            self._requests.forget(older, FinishReason.ABORT)
+        sequence = self._requests.add(request, now)
+        is_known = older or request.emitted_token_ids or request.is_background
+        if not is_known and self.num_waiting > self._config.max_queued:
             self._refuse_beyond_limit(sequence, now)
 
     def abort(self, request_id: str, now: float) -> bool:
         """End a request in any state; return False if it is unknown. Its last event follows."""
-        sequence = self._registry.get(request_id)
+        sequence = self._requests.by_id.get(request_id)
         if sequence is None:
             return False
-        self._registry.finish(sequence, FinishReason.ABORT)
+        self._requests.finish(sequence, FinishReason.ABORT)
         return True
 
     def register(self, info: ReplicaInfo, now: float) -> None:
         """Add a replica, which is empty. An older incarnation of the replica is dead."""
-        check_compatible(info, (replica.info for replica in self._replicas))
+        check_compatible(info, (replica.info for replica in self._replicas.by_id.values()))
         check_rollback(info, self._config.speculation)
         self.deregister(info.replica_id, now)
         self._replicas.add(info)
@@ -144,22 +137,22 @@ class Scheduler:
 
         Do nothing if `incarnation` is given and is not the current one.
         """
-        replica = self._replicas.get(replica_id)
+        replica = self._replicas.by_id.get(replica_id)
         if replica is None or incarnation not in (None, replica.info.incarnation):
             return
-        self._placement.evacuate(replica)
+        self._requests.evacuate(replica)
         self._replicas.remove(replica_id)
 
     def drain(self, replica_id: str, now: float) -> None:
         """Move the replica's sequences elsewhere. Drained follows once nothing is leased there."""
-        replica = self._replicas.get(replica_id)
+        replica = self._replicas.by_id.get(replica_id)
         if replica is not None and not replica.is_draining:
             replica.is_draining = True
             self._drain(replica)
 
     def on_result(self, result: GroupResult, now: float) -> None:
         """Merge a result. A result that is stale in any way is counted and dropped."""
-        replica = self._replicas.get(result.replica_id)
+        replica = self._replicas.by_id.get(result.replica_id)
         is_known = replica is not None and result.lease_id in replica.leases
         if replica is None or not is_known or result.epoch != self._epoch:
             self._stats.num_stale_results += 1
@@ -194,7 +187,7 @@ class Scheduler:
 
     def on_reset_done(self, replica_id: str, incarnation: int, now: float) -> None:
         """Let a fenced replica serve again, because it has forgotten everything."""
-        replica = self._replicas.get(replica_id)
+        replica = self._replicas.by_id.get(replica_id)
         if replica is not None and replica.info.incarnation == incarnation:
             replica.is_fenced = False
 
@@ -203,34 +196,40 @@ class Scheduler:
 
         Return all commands.
         """
-        self._expire(now)
-        self._timeouts.end_overdue(now)
-        self._admit(now)
-        self._placement.place_on_drafts()
+        if now >= self._no_expiry_before:
+            self._expire(now)
+        self._requests.end_overdue(now)
+        self._requests.admit(now)
+        if self._replicas.drafts:
+            self._requests.place_on_drafts()
         since = now if self._last_result_at is None else self._last_result_at
         self._last_result_at = None
         self._batch_builder.dispatch(now, since)
-        return self._outbox.take()
+        for replica in self._replicas.by_id.values():
+            replica.send_frees(self._commands)
+        commands = self._commands.copy()
+        self._commands.clear()
+        return commands
 
     def next_deadline(self) -> float | None:
         """Return the time at which `advance` must be called even if no event comes, or None."""
-        times = self._deadlines()
-        replicas = self._replicas.records.values()
-        times += [r.wake_at for r in replicas if r.wake_at is not None and r.is_usable]
-        soonest = self._timeouts.soonest
-        if soonest is not None:
-            times.append(soonest)
-        return min(times) if times else None
+        soonest = self._requests.soonest_deadline
+        for replica in self._replicas.by_id.values():
+            if replica.wake_at is not None and replica.is_usable:
+                soonest = min(soonest, replica.wake_at)
+            for open_ in replica.leases.values():
+                soonest = min(soonest, open_.deadline)
+        return soonest if soonest < inf else None
 
     def counters(self) -> SchedulerCounters:
         stats = self._stats
         return SchedulerCounters(
             num_waiting=self.num_waiting,
-            num_waiting_tokens=self._placement.waiting.num_client_tokens,
+            num_waiting_tokens=self._requests.waiting.num_client_tokens,
             num_running=self.num_live - self.num_waiting,
-            num_undrafted=self._placement.num_undrafted,
+            num_undrafted=self._requests.num_undrafted,
             num_draft_queued=sum(r.ready_queue.num_ready for r in self._replicas.drafts),
-            replicas=tuple(replica.counters() for replica in self._replicas),
+            replicas=tuple(replica.counters() for replica in self._replicas.by_id.values()),
             num_equal_length_groups=stats.num_equal_length_groups,
             num_split_groups=stats.num_split_groups,
             group_sizes=dense(stats.group_sizes),
@@ -246,7 +245,7 @@ class Scheduler:
             drafted_per_position=dense(stats.drafted_per_position),
             num_committed=stats.num_committed,
             num_finished=dict(stats.num_finished),
-            num_preemptions=self._placement.num_preemptions,
+            num_preemptions=self._requests.num_preemptions,
             num_kv_misses=stats.num_kv_misses,
             num_stale_results=stats.num_stale_results,
             num_fenced=stats.num_fenced,
@@ -261,45 +260,30 @@ class Scheduler:
         It stays if its client has no more than its share of the queue. Other clients therefore
         cannot keep it out.
         """
-        max_queued = self._config.max_queued
-        if self.num_waiting <= max_queued:
-            return
-        self._timeouts.end_overdue(now)
-        self._admit(now)
-        num_queued, client = self.num_waiting, sequence.request.client
+        self._requests.end_overdue(now)
+        self._requests.admit(now)
+        max_queued, num_queued = self._config.max_queued, self.num_waiting
         is_waiting = sequence.status is SequenceStatus.WAITING
         if num_queued <= max_queued or not is_waiting:
             return
-        if self._placement.waiting.has_more_than_its_share(client, max_queued):
-            self._registry.forget(sequence, FinishReason.ABORT)
-            raise QueueFullError(num_queued - 1, max_queued, self._retry_hint.refused(now))
-
-    def _admit(self, now: float) -> None:
-        waiting = self._placement.waiting
-        if not len(waiting):
-            self._retry_hint.forget()
-            return
-        num_admitted = -waiting.num_admitted
-        for sequence, reason, kind in self._placement.admit(now):
-            self._registry.finish(sequence, FinishReason.ERROR, error=reason, error_kind=kind)
-        num_admitted += waiting.num_admitted
-        self._retry_hint.note(num_admitted, waiting.num_waiting_clients > 0, now)
+        if self._requests.waiting.has_more_than_its_share(sequence.request.client, max_queued):
+            self._requests.forget(sequence, FinishReason.ABORT)
+            retry_after_s = self._requests.retry_hint.refused(now)
+            raise QueueFullError(num_queued - 1, max_queued, retry_after_s)
 
     def _expire(self, now: float) -> None:
         """Fence replicas with an expired lease.
 
         All leases are checked about once per `lease_ttl_s`, not with every decision.
         """
-        if now < self._no_expiry_before:
-            return
-        for replica in self._replicas:
-            if any(open_.deadline <= now for open_ in replica.leases.values()):
+        soonest = now + self._config.lease_ttl_s
+        for replica in self._replicas.by_id.values():
+            deadlines = [open_.deadline for open_ in replica.leases.values()]
+            if deadlines and min(deadlines) <= now:
                 self._fence(replica)
-        self._no_expiry_before = min([now + self._config.lease_ttl_s, *self._deadlines()])
-
-    def _deadlines(self) -> list[float]:
-        replicas = self._replicas.records.values()
-        return [open_.deadline for replica in replicas for open_ in replica.leases.values()]
+            else:
+                soonest = min([soonest, *deadlines])
+        self._no_expiry_before = soonest
 
     def _fence(self, replica: ReplicaState) -> None:
         """Fence a replica that may be dead or slow.
@@ -308,14 +292,15 @@ class Scheduler:
         """
         replica.is_fenced = True
         self._stats.record_fence(replica.role, len(replica.leases))
-        self._placement.evacuate(replica)
-        self._outbox.reset(replica.replica_id, replica.info.incarnation)
+        self._requests.evacuate(replica)
+        self._commands.append(SendReset(replica.replica_id, replica.info.incarnation))
         if replica.is_draining:
-            self._outbox.drained(replica.replica_id)
+            self._commands.append(Drained(replica.replica_id))
 
     def _drain(self, replica: ReplicaState) -> None:
         for sequence in list(replica.sequences.values()):
-            if sequence.reservations[replica.role].row is None:
-                self._placement.leave(sequence, replica.role)
+            if not replica.is_leased(sequence):
+                self._requests.leave(replica, sequence)
         if not replica.leases:
-            self._outbox.drained(replica.replica_id)
+            replica.send_frees(self._commands)
+            self._commands.append(Drained(replica.replica_id))

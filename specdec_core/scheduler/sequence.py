@@ -202,20 +202,9 @@ class Sequence:
         """
         return not self.num_unscored and self.resume_len <= len(self.ids)
 
-    @property
-    def reservations(self) -> dict[Role, KVReservation]:
-        by_role = ((Role.TARGET, self.target), (Role.DRAFT, self.draft))
-        return {role: one for role, one in by_role if one is not None}
-
     def reservation(self, role: Role) -> KVReservation | None:
+        """Return the sequence's slot on a replica of this role."""
         return self.draft if role is DRAFT else self.target
-
-    def set_reservation(self, role: Role, reservation: KVReservation | None) -> None:
-        """Set the sequence's slot on a replica, or clear it."""
-        if role is Role.TARGET:
-            self.target = reservation
-        else:
-            self.draft = reservation
 
     @property
     def is_verifying(self) -> bool:

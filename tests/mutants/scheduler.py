@@ -41,7 +41,7 @@ MUTANTS = (
         path="specdec_core/scheduler/results.py",
         old="        if replica.role is Role.DRAFT:\n"
         "            sequence.is_draftable = False\n"
-        "            self._admission.leave(sequence, Role.DRAFT)\n"
+        "            self._requests.leave(replica, sequence)\n"
         "        elif answer.status",
         new="        if answer.status",
         breaks="an error of the draft model reaches the client",
@@ -52,9 +52,9 @@ MUTANTS = (
     Mutant(
         name="leased-sequence-drained",
         path="specdec_core/scheduler/scheduler.py",
-        old="            if sequence.reservations[replica.role].row is None:\n"
-        "                self._placement.leave(sequence, replica.role)",
-        new="            self._placement.leave(sequence, replica.role)",
+        old="            if not replica.is_leased(sequence):\n"
+        "                self._requests.leave(replica, sequence)",
+        new="            self._requests.leave(replica, sequence)",
         breaks="draining throws the answer of the running group away",
         killed_by=(
             "tests/scheduler/test_replicas.py::test_a_draining_draft_gives_its_proposal_and_then_its_sequences",
@@ -63,7 +63,7 @@ MUTANTS = (
     Mutant(
         name="sequences-die-with-their-replica",
         path="specdec_core/scheduler/scheduler.py",
-        old="        self._placement.evacuate(replica)\n        self._replicas.remove(replica_id)",
+        old="        self._requests.evacuate(replica)\n        self._replicas.remove(replica_id)",
         new="        self._replicas.remove(replica_id)",
         breaks="requests on a dead target never continue",
         killed_by=(
@@ -72,8 +72,8 @@ MUTANTS = (
     ),
     Mutant(
         name="slot-freed-before-the-lease-answers",
-        path="specdec_core/scheduler/commands.py",
-        old="        self._flush(lease.replica_id)\n",
+        path="specdec_core/scheduler/batch_builder.py",
+        old="        replica.send_frees(self._commands)\n",
         new="",
         breaks="a replica is sent more rows than its blocks hold: the frees come too late",
         killed_by=(

@@ -30,8 +30,8 @@ MUTANTS = (
     _seeded(
         "hung-replica-keeps-its-lease",
         "specdec_core/scheduler/scheduler.py",
-        old="if any(open_.deadline <= now for",
-        new="if any(open_.deadline <= 0.0 for",
+        old="if deadlines and min(deadlines) <= now:",
+        new="if deadlines and min(deadlines) <= 0.0:",
         breaks="the requests of a replica that hangs wait for as long as it does",
     ),
     _seeded(
@@ -45,15 +45,15 @@ MUTANTS = (
         "fenced-with-its-sequences",
         "specdec_core/scheduler/scheduler.py",
         old="        self._stats.record_fence(replica.role, len(replica.leases))\n"
-        "        self._placement.evacuate(replica)\n",
+        "        self._requests.evacuate(replica)\n",
         new="        self._stats.record_fence(replica.role, len(replica.leases))\n",
         breaks="requests stay on a replica that is sent nothing",
     ),
     _seeded(
         "never-reset",
         "specdec_core/scheduler/scheduler.py",
-        old="        self._outbox.reset(replica.replica_id, replica.info.incarnation)\n",
-        new="        self._outbox.forget_frees(replica.replica_id)\n",
+        old="        self._commands.append(SendReset(replica.replica_id, replica.info.incarnation))\n",
+        new="        replica.frees.clear()\n",
         breaks="a replica that once hung is never used again",
     ),
     _seeded(
@@ -66,51 +66,50 @@ MUTANTS = (
     _seeded(
         "older-attempt-stays",
         "specdec_core/scheduler/scheduler.py",
-        old="            self._registry.forget(older, FinishReason.ABORT)\n",
+        old="            self._requests.forget(older, FinishReason.ABORT)\n",
         new="            older.finish_reason = FinishReason.ABORT\n",
         breaks="each resubmission leaves a sequence behind that holds KV for ever",
     ),
     _seeded(
         "resumed-request-refused-as-full",
         "specdec_core/scheduler/scheduler.py",
-        old="not (older or request.emitted_token_ids or request.is_background)",
-        new="not (older or request.is_background)",
+        old="is_known = older or request.emitted_token_ids or request.is_background",
+        new="is_known = older or request.is_background",
         breaks="a stream that has begun ends with 429 after the coordinator's restart",
     ),
     _seeded(
         "slot-leaked-at-the-end",
-        "specdec_core/scheduler/admission.py",
-        old="            self._outbox.free(reservation.replica_id, sequence.sequence_id)\n"
-        "            self._replicas[reservation.replica_id].remove(sequence)\n",
-        new="            self._replicas[reservation.replica_id].remove(sequence)\n",
+        "specdec_core/scheduler/live_requests.py",
+        old="                replica.frees.append(sequence.sequence_id)\n"
+        "                replica.remove(sequence, reservation)\n",
+        new="                replica.remove(sequence, reservation)\n",
         breaks="replicas keep the KV of every request that has ended",
     ),
     _seeded(
         "slot-leaked-when-it-leaves",
-        "specdec_core/scheduler/admission.py",
-        old="        self._outbox.free(replica.replica_id, sequence.sequence_id)\n"
+        "specdec_core/scheduler/live_requests.py",
+        old="        replica.frees.append(sequence.sequence_id)\n"
         "        self._remove(replica, sequence)\n",
         new="        self._remove(replica, sequence)\n",
         breaks="replicas keep the KV of every request that was preempted",
     ),
     _seeded(
         "nobody-waits-again",
-        "specdec_core/scheduler/admission.py",
+        "specdec_core/scheduler/live_requests.py",
         old="            self.waiting.push(sequence)\n        else:",
         new="            self.num_preemptions += 0\n        else:",
         breaks="a request whose target died is never admitted again",
     ),
     _seeded(
         "ended-but-still-queued",
-        "specdec_core/scheduler/admission.py",
-        old='        """Remove an ended sequence from the queue and from every replica."""\n'
-        "        self.waiting.discard(sequence)\n",
-        new='        """The sequence ends: leave every replica."""\n',
+        "specdec_core/scheduler/fair_queue.py",
+        old='whether it waits or runs."""\n        self.discard(sequence)\n',
+        new='whether it waits or runs."""\n',
         breaks="a request that was cancelled in the queue is run all the same",
     ),
     _seeded(
         "leases-outlive-their-replica",
-        "specdec_core/scheduler/admission.py",
+        "specdec_core/scheduler/live_requests.py",
         old="        replica.leases.clear()\n",
         new="        replica.wake_at = None\n",
         breaks="the late answer of a fenced replica is merged",
@@ -119,7 +118,7 @@ MUTANTS = (
         "blocks-never-come-back",
         "specdec_core/scheduler/replicas.py",
         old="        self.num_unreserved_blocks += reservation.num_blocks\n",
-        new="        self.touch(sequence)\n",
+        new="        self.num_unreserved_blocks += 0\n",
         breaks="a target fills up with requests that have ended",
     ),
     _seeded(
@@ -160,23 +159,23 @@ MUTANTS = (
     ),
     _seeded(
         "event-sent-twice",
-        "specdec_core/scheduler/commands.py",
-        old="        self._commands.append(Emit(event))\n",
-        new="        self._commands += [Emit(event), Emit(event)]\n",
+        "specdec_core/scheduler/live_requests.py",
+        old="        sequence.append(tokens)\n        self._commands.append(Emit(event))\n",
+        new="        sequence.append(tokens)\n        self._commands += [Emit(event), Emit(event)]\n",
         breaks="every token is told twice",
     ),
     _seeded(
         "client-remembered-for-ever",
-        "specdec_core/scheduler/admission.py",
+        "specdec_core/scheduler/live_requests.py",
         old="        self.waiting.end(sequence)\n",
-        new="        self._undrafted.pop(sequence.sequence_id, None)\n",
+        new="        self.waiting.discard(sequence)\n",
         breaks="the pool keeps an account of every client that there ever was",
     ),
     _seeded(
         "time-never-over",
         "specdec_core/scheduler/scheduler.py",
-        old="        self._expire(now)\n        self._timeouts.end_overdue(now)\n",
-        new="        self._expire(now)\n",
+        old="            self._expire(now)\n        self._requests.end_overdue(now)\n",
+        new="            self._expire(now)\n",
         breaks="a request goes on behind its deadline for an ingress that hangs",
     ),
     _seeded(
@@ -284,17 +283,16 @@ MUTANTS = (
     _seeded(
         "expires-by-a-clock",
         "specdec_core/scheduler/scheduler.py",
-        old="        self._expire(now)\n",
-        new='        self._expire(__import__("time").monotonic())\n',
+        old="            self._expire(now)\n",
+        new='            self._expire(__import__("time").monotonic())\n',
         breaks="a failing seed cannot be replayed, and leases expire at the wrong time",
     ),
     _seeded(
         "planned-for-a-dead-draft",
-        "specdec_core/scheduler/admission.py",
-        old="        replica.remove(sequence)\n        if replica.role is Role.TARGET:",
-        new="        replica.remove(sequence)\n        if replica.role is Role.DRAFT:\n"
-        "            replica.changed.pop(sequence.sequence_id, None)\n"
-        "        if replica.role is Role.TARGET:",
+        "specdec_core/scheduler/live_requests.py",
+        old="            sequence.draft = None\n            self._look_for_draft(sequence)\n",
+        new="            sequence.draft = None\n            self._look_for_draft(sequence)\n"
+        "            replica.changed.pop(sequence.sequence_id, None)\n",
         breaks="what was planned with a draft that has died is leased as it was",
     ),
     Mutant(

@@ -120,7 +120,7 @@ def test_blocks_of_rejected_tokens_are_given_back_at_once(agreement: int) -> Non
     cell.add(request("a", max_tokens=40))
     cell.turn()
     while cell.pool.status("a") is not None:
-        reserved = cell.pool._replicas["target"].num_reserved_blocks
+        reserved = cell.pool._replicas.by_id["target"].num_reserved_blocks
         assert reserved - target.num_used_blocks in (0, 1)  # 1: for the pending token
         cell.turn()
 

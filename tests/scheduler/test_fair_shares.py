@@ -238,8 +238,8 @@ def test_one_client_alone_is_served_by_rank_as_if_there_were_none(
             waiting.remove(expected)
         elif line.running:
             line.preempt(line.running[0])
-            waiting = [*waiting, *(s for s in line.queue._sequences if s not in waiting)]
-    assert sorted(waiting, key=lambda s: s.rank) == line.queue._sequences
+            waiting = [*waiting, *(s for s in line.queue.sequences if s not in waiting)]
+    assert sorted(waiting, key=lambda s: s.rank) == line.queue.sequences
 
 
 @settings(max_examples=25)

@@ -18,8 +18,8 @@ def placed(length: int, num_blocks: int = 10) -> tuple[ReplicaState, KVReservati
         device=Device(),
     )
     sequence = Sequence(0, request("a"), 0.0)
-    replica.add(sequence, length)
-    return replica, sequence.reservations[replica.role]
+    sequence.target = replica.add(sequence, length)
+    return replica, sequence.target
 
 
 def test_blocks_that_the_replica_still_holds_stay_reserved() -> None:
@@ -49,10 +49,10 @@ def test_a_place_grows_into_the_free_blocks_and_no_further() -> None:
 
 
 def test_a_sequence_that_leaves_takes_nothing_along() -> None:
-    replica, _ = placed(9)
+    replica, reservation = placed(9)
     (sequence,) = replica.sequences.values()
-    replica.remove(sequence)
-    assert (replica.num_reserved_blocks, replica.sequences, sequence.reservations) == (0, {}, {})
+    replica.remove(sequence, reservation)
+    assert (replica.num_reserved_blocks, replica.sequences) == (0, {})
 
 
 def test_an_empty_replica_has_room_for_what_fills_it() -> None:

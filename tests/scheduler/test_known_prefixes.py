@@ -132,7 +132,7 @@ def test_what_is_decoded_is_known_too() -> None:
     cell.join(info(keeps_prefixes=True))
     asked = cell.add(request("a", COMMON, max_tokens=6))
     cell.run()
-    ready_queue = cell.pool._replicas["target"].ready_queue
+    ready_queue = cell.pool._replicas.by_id["target"].ready_queue
     turn = sequence((*COMMON, *asked.token_ids, 1, 1))
     assert ready_queue.prefix_index is not None
     assert num_matched(ready_queue.prefix_index, turn) == 12

@@ -51,7 +51,7 @@ class WindowReplica(FakeReplica):
 
     def __init__(self, info: ReplicaInfo, agreement: int, cell: Cell) -> None:
         super().__init__(info, agreement)
-        self.state = cell.pool._replicas[info.replica_id]
+        self.state = cell.pool._replicas.by_id[info.replica_id]
         self.deepest_rollback = 0
         self.num_compared = 0
 

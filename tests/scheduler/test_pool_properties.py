@@ -208,15 +208,15 @@ class PoolMachine(RuleBasedStateMachine):
         invariants.check(self.cell.pool)
         for replica_id, link in self.cell.links.items():
             if not link.inbox and not link.results:
-                held = self.cell.pool._replicas[replica_id].num_reserved_blocks
+                held = self.cell.pool._replicas.by_id[replica_id].num_reserved_blocks
                 assert link.replica.num_used_blocks <= held + self._unsent(replica_id)
 
     def _unsent(self, replica_id: str) -> int:
         """Blocks of sequences that the replica is told to free with the next advance."""
         slots = self.cell.links[replica_id].replica.slots
-        outbox = self.cell.pool._outbox
-        frees = set(outbox._frees.get(replica_id, []))
-        for command in outbox._commands:
+        pool = self.cell.pool
+        frees = set(pool._replicas.by_id[replica_id].frees)
+        for command in pool._commands:
             if isinstance(command, SendFree) and command.replica_id == replica_id:
                 frees.update(command.sequence_ids)
         return sum(-(-len(slots[i].ids) // BLOCK_SIZE) for i in frees if i in slots)
@@ -225,7 +225,7 @@ class PoolMachine(RuleBasedStateMachine):
         if not hasattr(self, "cell"):
             return
         for replica_id in list(self.cell.links):
-            if self.cell.pool._replicas[replica_id].is_draining:
+            if self.cell.pool._replicas.by_id[replica_id].is_draining:
                 self.cell.turn()
                 self.cell.advance()
                 assert replica_id in self.cell.drained

@@ -14,8 +14,12 @@ from hypothesis import strategies as st
 from specdec_core.errors import QueueFullError
 from specdec_core.request import Request
 from specdec_core.scheduler import SequenceStatus
-from specdec_core.scheduler.admission import LONGEST_RETRY_S, RETRY_AFTER_S, RetryHint
-from specdec_core.scheduler.fair_queue import most_waiting
+from specdec_core.scheduler.fair_queue import (
+    LONGEST_RETRY_S,
+    RETRY_AFTER_S,
+    RetryHint,
+    most_waiting,
+)
 from tests.scheduler.cell import Cell, config, request
 from tests.scheduler.fake_replica import info
 

@@ -148,7 +148,7 @@ def test_what_ended_in_time_is_forgotten_long_before() -> None:
         cell.add(timed(str(number), timeout_s=3600.0))
         cell.pool.abort(str(number), cell.now)
         cell.advance()
-    assert len(cell.pool._timeouts._heap) <= 200
+    assert len(cell.pool._requests._deadlines) <= 200
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0, float("nan")])

@@ -79,7 +79,7 @@ def test_no_decision_looks_at_every_sequence_though_many_wait(method: SpecMethod
     for index in range(30):
         cell.add(request(str(index), (1, 2) * (1 + index % 4), 5 + index, seed=index))
     cell.advance()
-    for replica in cell.pool._replicas:
+    for replica in cell.pool._replicas.by_id.values():
         replica.sequences = NotWalked(replica.sequences)
     cell.run()
     assert all(client.last is not None for client in cell.clients.values())

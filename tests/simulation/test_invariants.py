@@ -144,7 +144,7 @@ def test_a_row_that_nobody_plans_while_no_draft_serves_is_found(
     def forgetful(self: BatchBuilder, sequence: Sequence, reservation: KVReservation) -> None:
         note(self, sequence, reservation)
         if sequence.sequence_id % 3 == 0 and not self._replicas.of_role(Role.DRAFT):
-            self._replicas[reservation.replica_id].ready_queue.remove(sequence.sequence_id)
+            self._replicas.by_id[reservation.replica_id].ready_queue.remove(sequence.sequence_id)
 
     monkeypatch.setattr(BatchBuilder, "_note_on_target", forgetful)
     assert found().startswith("(k)")

@@ -180,7 +180,7 @@ def foreign(trial: Trial) -> str | None:
 def row_fails(trial: Trial) -> str | None:
     process = _pick(trial)
     driver = trial.coordinator.driver
-    record = driver.scheduler._replicas.get(process.name) if process is not None else None
+    record = driver.scheduler._replicas.by_id.get(process.name) if process is not None else None
     if process is None or record is None or not trial.coordinator.is_up:
         return None
     if record.info.incarnation != process.runner.info.incarnation:

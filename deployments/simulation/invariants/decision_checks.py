@@ -60,30 +60,29 @@ class DecisionChecks:
         """Statuses of the live sequences, by sequence ID."""
 
     def check(self, driver: SchedulerDriver, leases: Mapping[int, GroupLease], now: float) -> None:
-        registry, replicas = driver.scheduler._registry, driver.scheduler._replicas
-        num_reservations = self._check_sequences(registry, replicas, now)
-        self._note_ended(registry)
-        for request_id in registry._by_request_id.keys() - driver.requests.keys():
-            sequence = registry.get(request_id)
-            if sequence is not None and not sequence.is_background:
+        requests, replicas = driver.scheduler._requests, driver.scheduler._replicas
+        num_reservations = self._check_sequences(requests, replicas, now)
+        self._note_ended(requests)
+        for request_id in requests.by_id.keys() - driver.requests.keys():
+            if not requests.by_id[request_id].is_background:
                 raise Violation(f"(g) {request_id} is run for nobody")
-        is_told_all = driver.scheduler._outbox.is_empty
-        for record in replicas.records.values():
+        is_told_all = not driver.scheduler._commands
+        for record in replicas.by_id.values():
             reserved = self._check_reservations(record)
             num_reservations -= len(record.sequences)
             self._check_replica(driver, record, reserved, leases, is_told_all)
         if num_reservations:
-            raise _misplaced(registry, replicas)
+            raise _misplaced(requests, replicas)
         _check_outboxes(driver)
 
-    def _check_sequences(self, registry: LiveRequests, replicas: ReplicaSet, now: float) -> int:
+    def _check_sequences(self, requests: LiveRequests, replicas: ReplicaSet, now: float) -> int:
         """Return the number of KV reservations of all sequences. Names are bound outside the loop,
         because it runs for every sequence after every decision."""
         statuses = self._statuses
         has_drafts = any([not draft.is_fenced for draft in replicas.drafts])
         latest = now - self._bounds.row_wait_s
         num_reservations = 0
-        for sequence in registry:
+        for sequence in requests.by_id.values():
             status, target = sequence.status, sequence.target
             if statuses.get(sequence.sequence_id) is not status:
                 self._note(sequence.sequence_id, status)
@@ -124,10 +123,10 @@ class DecisionChecks:
         self._record.transitions[self._statuses.get(sequence_id, NEW), status] += 1
         self._statuses[sequence_id] = status
 
-    def _note_ended(self, registry: LiveRequests) -> None:
-        if len(self._statuses) == len(registry):
+    def _note_ended(self, requests: LiveRequests) -> None:
+        if len(self._statuses) == len(requests.by_id):
             return
-        for sequence_id in self._statuses.keys() - {s.sequence_id for s in registry}:
+        for sequence_id in self._statuses.keys() - {s.sequence_id for s in requests.by_id.values()}:
             before = self._statuses.pop(sequence_id)
             self._record.transitions[before, SequenceStatus.FINISHED] += 1
 
@@ -150,19 +149,21 @@ class DecisionChecks:
         num_waiting = len(connected.outbox._commands)
         if num_waiting > self._bounds.num_commands:
             raise Violation(f"(i) {num_waiting} commands wait for {record.replica_id}")
-        if num_waiting or not is_told_all or record.leases or record.is_fenced:
+        if num_waiting or not is_told_all or record.frees or record.leases or record.is_fenced:
             return
         runner = process.runner
         if runner.info.incarnation == record.info.incarnation and process.is_idle:
             _check_idle(record, runner, reserved)
 
 
-def _misplaced(registry: LiveRequests, replicas: ReplicaSet) -> Violation:
+def _misplaced(requests: LiveRequests, replicas: ReplicaSet) -> Violation:
     """Return the violation of a sequence with a KV reservation that its replica does not know
     of."""
-    for sequence in registry:
-        for reservation in sequence.reservations.values():
-            record = replicas.get(reservation.replica_id)
+    for sequence in requests.by_id.values():
+        for reservation in (sequence.target, sequence.draft):
+            if reservation is None:
+                continue
+            record = replicas.by_id.get(reservation.replica_id)
             if record is None:
                 return Violation(
                     f"(g) {sequence.request_id} has a place on {reservation.replica_id}, gone"
@@ -184,7 +185,7 @@ def _check_wait(
     replicas: ReplicaSet,
 ) -> None:
     is_late = status in _AT_REST and not sequence.is_background
-    if is_late and replicas[target.replica_id].is_usable:
+    if is_late and replicas.by_id[target.replica_id].is_usable:
         waited = now - sequence.ready_since
         raise Violation(f"(h) {sequence.request_id}, {status}, has waited {waited:.3f} s")
 
@@ -196,7 +197,7 @@ def _check_undrafted(
     plan one."""
     if status is _DRAFTING:
         raise Violation(f"(k) {sequence.request_id} waits for a draft, and there is none")
-    record = replicas[target.replica_id]
+    record = replicas.by_id[target.replica_id]
     if target.row is None and record.is_usable:
         sequence_id = sequence.sequence_id
         if sequence_id not in record.ready_queue and sequence_id not in replicas.changed:

@@ -40,7 +40,7 @@ class LeaseBook:
     def sent(self, scheduler: Scheduler, lease: GroupLease, now: float) -> None:
         if lease.replica_id in self._resetting:
             raise Violation(f"(f) {lease.replica_id} is leased more before it has forgotten")
-        record = scheduler._replicas[lease.replica_id]
+        record = scheduler._replicas.by_id[lease.replica_id]
         is_target = lease.role is Role.TARGET
         for row in lease.rows:
             self._check_row(record, lease, row, is_target)
@@ -80,7 +80,7 @@ class LeaseBook:
         num_committed = scheduler._stats.num_committed
         if is_live and lease is not None:
             _check_lengths(scheduler, lease)
-            self._note_fed(scheduler._replicas[lease.replica_id].info, lease, result)
+            self._note_fed(scheduler._replicas.by_id[lease.replica_id].info, lease, result)
             self._close(lease)
             self._begin_next(lease.replica_id, now)
         pass_on()
@@ -182,7 +182,7 @@ def _block_ends(
 
 
 def _check_lengths(scheduler: Scheduler, lease: GroupLease) -> None:
-    record = scheduler._replicas[lease.replica_id]
+    record = scheduler._replicas.by_id[lease.replica_id]
     for row in lease.rows:
         sequence = record.sequences.get(row.sequence_id)
         if sequence is None or not row.num_choices:
