@@ -6,7 +6,7 @@ Rows that wait for a draft without time go to their target without a proposal.
 from __future__ import annotations
 
 from specdec_core.config import SchedulerConfig
-from specdec_core.messages import DRAFT, TARGET, GroupLease, Role
+from specdec_core.messages import DRAFT, TARGET, GroupLease, LeaseRow, Role
 from specdec_core.scheduler.batch_rules import NEXT_EVENT, ReplicaLoad
 from specdec_core.scheduler.commands import Command, SendLease
 from specdec_core.scheduler.grouping import GroupingPolicy
@@ -34,12 +34,13 @@ class DraftFallback:
         self._replicas = replicas
         self._proposer = proposer
 
-    def fill(self, target: ReplicaState, num_clients: int) -> bool:
+    def fill(self, target: ReplicaState, num_prefill_tokens: int) -> bool:
         """Fill the target's next batch, if each draft keeps a full batch, too.
 
-        `num_clients` rows of clients may run now. Return whether the batch was filled.
+        `num_prefill_tokens` are those of its open leases. Return whether the batch was filled.
         """
         ready = target.ready_queue
+        num_clients = len(ready.decoding) + len(ready.prefill_rows(num_prefill_tokens))
         num_missing = ready.max_rows - num_clients
         may_fill = 0 < num_missing <= len(ready.awaiting_draft)
         if not may_fill or not self._proposer.is_draft_short:
@@ -68,11 +69,6 @@ class DraftFallback:
                 left[draft_id] -= 1
                 chosen.append(sequence)
         return chosen
-
-
-_ALONE = 2
-"""Chunks per pass for a prompt whose sequence is the only one on its target. No other sequence
-waits for the pass, and a pass of more IDs takes less time per ID."""
 
 
 class BatchBuilder:
@@ -122,7 +118,7 @@ class BatchBuilder:
         """
         self._since = since
         self._proposer.forget_ended()
-        self._decide_split()
+        self._max_split_rows = self._decide_split() if self._replicas.drafts else None
         for replicas in (self._replicas.drafts, self._replicas.targets):
             for replica in replicas:
                 replica.wake_at = None
@@ -136,14 +132,14 @@ class BatchBuilder:
         self._update_ready_queues()
         if not (ready.num_ready or ready.awaiting_draft):
             return False
-        num_prefill_tokens = sum([open_.num_catching_up for open_ in replica.leases.values()])
+        num_prefill_tokens = 0
+        for open_ in replica.leases.values():
+            num_prefill_tokens += open_.num_catching_up
         load = ReplicaLoad(
             replica.device, bool(replica.leases), num_prefill_tokens, self._max_split_rows
         )
-        if ready.awaiting_draft:
-            num_prefill = len(ready.prefill_rows(num_prefill_tokens))
-            if self._draft_fallback.fill(replica, len(ready.decoding) + num_prefill):
-                self._update_ready_queues()
+        if ready.awaiting_draft and self._draft_fallback.fill(replica, num_prefill_tokens):
+            self._update_ready_queues()
         if not ready.num_ready:
             return False
         chosen = self._grouping.choose(ready, load, now)
@@ -168,22 +164,18 @@ class BatchBuilder:
             rows = self._reserve_all(replica, replica.ready_queue.first(load.num_prefill_tokens))
         return rows
 
-    def _decide_split(self) -> None:
-        """Count the targets per draft, and decide whether sequences are split.
-
-        See Pipelining.max_rows. Without draft replicas nothing is counted.
-        """
-        self._max_split_rows = None
+    def _decide_split(self) -> int | None:
+        """Count the targets per draft, and return Pipelining.max_rows."""
         num_drafts, _, num_drafted = _count(self._replicas.drafts)
         if not num_drafts:
-            return
+            return None
         num_targets, num_busy, _ = _count(self._replicas.targets)
         self._targets_per_draft = num_busy / num_drafts
         num_live = -(-num_drafted // max(num_targets, 1))
         # Replicas that share a device never work at the same time.
         is_shared = any(draft.device.is_shared for draft in self._replicas.drafts)
         num_apart = 0 if is_shared else num_drafts
-        self._max_split_rows = self._pipelining.max_rows(num_live, num_targets, num_apart)
+        return self._pipelining.max_rows(num_live, num_targets, num_apart)
 
     def _update_ready_queues(self) -> None:
         """Plan every changed sequence again, on each replica where it has a slot."""
@@ -206,10 +198,9 @@ class BatchBuilder:
             return
         proposal = self._proposer.proposal(sequence)
         if proposal is not None:
-            chunk = self._config.prefill_chunk
-            if len(replica.sequences) == 1 and sequence.is_only_read:
-                chunk *= _ALONE
-            ready.enqueue(plan_verification(sequence, reservation, proposal, chunk))
+            chunk, is_alone = self._config.prefill_chunk, len(replica.sequences) == 1
+            row = plan_verification(sequence, reservation, proposal, chunk, is_alone=is_alone)
+            ready.enqueue(row)
         else:
             ready.await_draft(sequence)
 
@@ -291,51 +282,50 @@ class BatchBuilder:
             self._requests.leave(replica, victim)
 
     def _send(self, replica: ReplicaState, rows: list[ScheduledRow], now: float) -> None:
+        """Send the rows as a lease, and mark them as leased out."""
+        lease_id, is_target = self._next_lease_id, replica.role is TARGET
+        mark_in_flight, replica_id = replica.ready_queue.mark_in_flight, replica.replica_id
         num_catching_up = replica.ready_queue.num_prefill_tokens(rows)
-        is_resuming = any([row.is_resuming for row in rows])
-        self._mark_dispatched(replica, rows)
+        lease_rows: list[LeaseRow] = []
+        waits: list[float] = []
+        is_resuming = False
+        for row in rows:
+            sequence, lease_row = row.sequence, row.lease_row
+            reservation = sequence.target if is_target else sequence.draft
+            assert reservation is not None, "blocks were reserved for it"
+            reservation.row, reservation.reason = lease_row, row.reason
+            reservation.lease_id = lease_id
+            reservation.has_rules = True
+            lease_rows.append(lease_row)
+            waits.append(0.0 if sequence.is_background else now - sequence.ready_since)
+            is_resuming |= row.is_resuming
+            if is_target:
+                mark_in_flight(sequence.sequence_id, replica_id)
+            if sequence.draft is not None:
+                self._note_on_draft(sequence, sequence.draft)
+            if not is_target and sequence.target is not None:
+                self._note_on_target(sequence, sequence.target)
         # One pass of each replica on the device may run before the lease's own, or share its time.
         ttl_s = self._config.lease_ttl_s * len(replica.device.leases)
+        min_confidence = self._config.speculation.min_confidence
         lease = GroupLease(
-            lease_id=self._next_lease_id,
-            epoch=self._epoch,
-            replica_id=replica.replica_id,
-            role=replica.role,
-            rows=tuple([row.lease_row for row in rows]),
-            ttl_s=ttl_s,
-            min_confidence=self._config.speculation.min_confidence,
+            lease_id,
+            self._epoch,
+            replica_id,
+            replica.role,
+            tuple(lease_rows),
+            ttl_s,
+            min_confidence,
         )
         self._next_lease_id += 1
         is_split = self._max_split_rows is not None
-        self._stats.num_split_groups += is_split and replica.role is TARGET
-        replica.leases[lease.lease_id] = OpenLease(
+        self._stats.num_split_groups += is_split and is_target
+        replica.leases[lease_id] = OpenLease(
             lease, now + ttl_s, self._since, is_split, num_catching_up, is_resuming
         )
-        sequences = [row.sequence for row in rows]
-        waits = [0.0 if one.is_background else now - one.ready_since for one in sequences]
         self._stats.record_lease(lease, waits)
         replica.send_frees(self._commands)
         self._commands.append(SendLease(lease))
-
-    def _mark_dispatched(self, replica: ReplicaState, rows: list[ScheduledRow]) -> None:
-        """Mark the rows as leased out."""
-        lease_id, is_target = self._next_lease_id, replica.role is TARGET
-        mark_in_flight, replica_id = replica.ready_queue.mark_in_flight, replica.replica_id
-        for row in rows:
-            sequence = row.sequence
-            reservation = sequence.target if is_target else sequence.draft
-            assert reservation is not None, "blocks were reserved for it"
-            reservation.row, reservation.reason = row.lease_row, row.reason
-            reservation.lease_id = lease_id
-            reservation.has_rules = True
-            if is_target:
-                mark_in_flight(sequence.sequence_id, replica_id)
-                if sequence.draft is not None:
-                    self._note_on_draft(sequence, sequence.draft)
-            else:
-                self._note_on_draft(sequence, reservation)
-                if sequence.target is not None:
-                    self._note_on_target(sequence, sequence.target)
 
 
 def _count(replicas: list[ReplicaState]) -> tuple[int, int, int]:

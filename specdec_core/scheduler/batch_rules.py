@@ -1,10 +1,14 @@
-"""Rules that the batches of every grouping policy keep: when a batch is due, and what fills it."""
+"""Rules that the batches of every grouping policy keep: when a batch is due, and what fills it.
+
+The default policy adds nothing but the order: the oldest rows come first.
+"""
 
 from __future__ import annotations
 
 from math import inf
 from typing import NamedTuple
 
+from specdec_core.config import SchedulerConfig
 from specdec_core.scheduler.ready_queue import ReadyQueue
 from specdec_core.scheduler.replicas import Device
 from specdec_core.scheduler.rows import ScheduledRow, age_of
@@ -63,18 +67,26 @@ def fill_batch(
     Of these rows and of those that may catch up the oldest ones stay. Background rows take the
     slots that clients leave free. The batch is empty only if all ready rows have to wait.
     """
-    prefill = ready.prefill_rows(replica.num_prefill_tokens)
-    batch = _oldest(decoding + prefill, ready.max_rows)
-    num_free = ready.max_rows - len(batch)
-    if num_free:
-        batch = batch + ready.background_rows(replica.num_prefill_tokens, prefill)[:num_free]
-    if replica.max_split_rows is None:
+    num_in_flight, count = replica.num_prefill_tokens, ready.max_rows
+    prefill = ready.prefill_rows(num_in_flight)
+    batch = decoding + prefill
+    if len(batch) < count:
+        batch += ready.background_rows(num_in_flight, prefill)
+    if replica.max_split_rows is not None:
+        count = min(count, replica.max_split_rows)
+    if len(batch) <= count:
         return batch
-    return _oldest(batch, replica.max_split_rows)
+    return sorted(batch, key=lambda row: (row.sequence.is_background, age_of(row)))[:count]
 
 
-def _oldest(rows: list[ScheduledRow], count: int) -> list[ScheduledRow]:
-    """Return the oldest rows, those of clients before background rows."""
-    if len(rows) <= count:
-        return rows
-    return sorted(rows, key=lambda row: (row.sequence.is_background, age_of(row)))[:count]
+class OldestFirst:
+    """The grouping policy that batches the rows that wait longest, whatever their lengths."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._max_wait_s = config.max_group_wait_s
+
+    def choose(self, ready: ReadyQueue, replica: ReplicaLoad, now: float) -> Choice:
+        held_until = hold_until(ready, replica, now, self._max_wait_s)
+        if held_until is not None:
+            return held_until
+        return fill_batch(ready.decoding.oldest(ready.max_rows), ready, replica)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from specdec_core.config import SchedulerConfig
-from specdec_core.scheduler.batch_rules import Choice, ReplicaLoad, fill_batch, hold_until
+from specdec_core.scheduler.batch_rules import Choice, OldestFirst, ReplicaLoad
 from specdec_core.scheduler.equal_length import EqualLength
 from specdec_core.scheduler.ready_queue import ReadyQueue
 
@@ -31,19 +31,6 @@ class GroupingPolicy(Protocol):
         The time is on the clock of `now`, in seconds. An event, such as a result, leads to an
         earlier question. NEXT_EVENT waits for an event alone, and so does an empty batch.
         """
-
-
-class OldestFirst:
-    """Batches the rows that wait longest, whatever their lengths."""
-
-    def __init__(self, config: SchedulerConfig) -> None:
-        self._max_wait_s = config.max_group_wait_s
-
-    def choose(self, ready: ReadyQueue, replica: ReplicaLoad, now: float) -> Choice:
-        held_until = hold_until(ready, replica, now, self._max_wait_s)
-        if held_until is not None:
-            return held_until
-        return fill_batch(ready.decoding.oldest(ready.max_rows), ready, replica)
 
 
 GROUPING_POLICIES: dict[str, Callable[[SchedulerConfig], GroupingPolicy]] = {

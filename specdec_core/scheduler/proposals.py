@@ -6,36 +6,23 @@ draft replica that is missing.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import repeat
-from typing import NamedTuple
 
-from specdec_core.config import MAX_DRAFT_TOKENS, SpecMethod, SpeculationConfig, uses_draft_model
+from specdec_core.config import SpecMethod, SpeculationConfig, uses_draft_model
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult, RowStatus
 from specdec_core.scheduler.replicas import ReplicaState
 from specdec_core.scheduler.sequence import Drafting, Round, Sequence
 from specdec_core.speculation.drafter import NO_OFFER, Drafter, Observed, Offer
-from specdec_core.speculation.k_policy import DraftLengthReason, KPolicy, OfferedRow, Terms
+from specdec_core.speculation.k_policy import DraftLengthReason, KPolicy, OfferedRow
 from specdec_core.speculation.registry import LocalDrafters, draft_limit, draft_method, offers_of
 
 _NO_MATCH = DraftLengthReason.NOTHING_FOUND  # to name it takes as long as a call
 
 
-class _Batch(NamedTuple):
-    """Rows that a drafter is asked for in one call."""
-
-    rows: list[Sequence]
-    most: list[int]
-    """Maximum tokens of each row."""
-
-    @classmethod
-    def empty(cls) -> _Batch:
-        return cls([], [])
-
-
-_DrafterCalls = defaultdict[tuple[Drafter, str], _Batch]
-"""(local drafter, target) -> sequences of the target that the drafter is asked for."""
+_DrafterCalls = dict[tuple[Drafter, str], tuple[list[Sequence], list[int]]]
+"""(local drafter, target) -> sequences of the target that the drafter is asked for, and the maximum
+tokens of each."""
 
 
 def _add_stand_in(calls: _DrafterCalls, sequence: Sequence) -> None:
@@ -45,7 +32,7 @@ def _add_stand_in(calls: _DrafterCalls, sequence: Sequence) -> None:
     assert current is not None
     assert drafting is not None
     if current.proposal is None and drafting.stand_in is not None:
-        rows, most = calls[drafting.stand_in, target.replica_id]
+        rows, most = calls.setdefault((drafting.stand_in, target.replica_id), ([], []))
         rows.append(sequence)
         most.append(current.num_draft_tokens)
 
@@ -87,9 +74,9 @@ class Proposer:
         the sequences. Each local drafter gets one call for all sequences of a target. Each draft
         replica serves `targets_per_draft` targets that have sequences at present.
         """
-        undecided: list[Sequence] = []
-        calls: _DrafterCalls = defaultdict(_Batch.empty)
-        stand_in_calls: _DrafterCalls = defaultdict(_Batch.empty)
+        drafted: list[Sequence] = []
+        calls: _DrafterCalls = {}
+        stand_in_calls: _DrafterCalls = {}
         for sequence in sequences:
             target, current = sequence.target, sequence.round
             if target is None or target.row is not None:
@@ -99,40 +86,40 @@ class Proposer:
             if current is None or current.committed_len != len(sequence.ids):
                 drafting = sequence.drafting or self._drafting(sequence)
                 sequence.round = current = self._new_round(sequence, drafting)
-                if current.proposal is None:
-                    undecided.append(sequence)
-                    if drafting.local is not None:
-                        rows, most = calls[drafting.local, target.replica_id]
-                        rows.append(sequence)
-                        most.append(current.limit)
+                if current.proposal is not None:
+                    continue
+                if drafting.stand_in is not None:
+                    drafted.append(sequence)
+                if drafting.local is not None:
+                    key = drafting.local, target.replica_id
+                    rows, most = calls.setdefault(key, ([], []))
+                    rows.append(sequence)
+                    most.append(current.limit)
             elif current.proposal is None and sequence.draft is None:
                 _add_stand_in(stand_in_calls, sequence)  # its draft replica has left
-        for (drafter, target_id), batch in calls.items():
-            terms = self._k_policy.terms(drafter.name, len(replicas[target_id].sequences))
-            _offer(drafter, batch, terms)
-        for sequence in undecided:
-            target, current, settings = sequence.target, sequence.round, sequence.drafting
+        for (drafter, target_id), (rows, most) in calls.items():
+            self._ask(drafter, replicas[target_id], rows, most)
+        for sequence in drafted:
+            target, current = sequence.target, sequence.round
             assert target is not None
             assert current is not None
-            assert settings is not None
-            if settings.stand_in is not None:
-                num_live = len(replicas[target.replica_id].sequences)
-                if self._waits_for_draft(sequence, current, num_live, targets_per_draft):
-                    if sequence.draft is None:
-                        _add_stand_in(stand_in_calls, sequence)
-                    continue
-            current.proposal = offer = current.local or NO_OFFER
-            current.num_draft_tokens = len(offer.tokens)
-        for (drafter, target_id), batch in stand_in_calls.items():
-            terms = self._k_policy.terms(drafter.name, len(replicas[target_id].sequences))
-            _offer(drafter, batch, terms._replace(k=MAX_DRAFT_TOKENS))  # K is decided
+            num_live = len(replicas[target.replica_id].sequences)
+            if self._waits_for_draft(sequence, current, num_live, targets_per_draft):
+                current.proposal = None
+                if sequence.draft is None:
+                    _add_stand_in(stand_in_calls, sequence)
+            elif current.proposal is None:
+                current.proposal = NO_OFFER
+        for (drafter, target_id), (rows, most) in stand_in_calls.items():
+            self._ask(drafter, replicas[target_id], rows, most, is_stand_in=True)
 
     def proposal(self, sequence: Sequence) -> tuple[int, ...] | None:
         """Return the tokens that the target checks if it is leased the sequence now.
 
         None means that the draft comes first.
         """
-        current = _round_of(sequence)
+        current = sequence.round
+        assert current is not None, "begin_rounds comes before"
         if current.proposal is not None:
             return current.proposal.tokens
         if sequence.draft is None and current.local is not None:
@@ -177,8 +164,8 @@ class Proposer:
         return [(s, row) for s, row in rows if s and s.drafter and s.drafter.learns]
 
     def learn(self, learners: list[tuple[Sequence, LeaseRow]], result: GroupResult) -> None:
-        """Tell local drafters of a pass whose tokens are committed; let go of ended sequences."""
-        answers = {answer.sequence_id: answer for answer in result.rows} if learners else {}
+        """Tell local drafters of a pass whose tokens are committed."""
+        answers = {answer.sequence_id: answer for answer in result.rows}
         by_drafter: dict[Drafter, tuple[list[Sequence], list[Observed]]] = {}
         for sequence, row in learners:
             answer = answers.get(row.sequence_id)
@@ -188,7 +175,6 @@ class Proposer:
                 observed.append(_observed(sequence, row, answer))
         for drafter, (rows, observed) in by_drafter.items():
             drafter.learn(rows, observed)
-        self.forget_ended()
 
     def end(self, sequence: Sequence) -> None:
         """Note that a sequence has ended. Its drafter may learn of its last pass before it
@@ -240,38 +226,48 @@ class Proposer:
         method = draft_method(config, request)
         local = self._drafters.of(method)
         limit = draft_limit(config, request)
+        reason = DraftLengthReason.ENDING if limit else DraftLengthReason.REQUEST
+        if config.method == SpecMethod.NONE or not config.num_draft_tokens:
+            reason = DraftLengthReason.OFF
         drafting = Drafting(
             local=None if method == SpecMethod.DRAFT_MODEL else local,
             stand_in=local if uses_draft_model(method) else None,
             max_tokens=limit,
-            reason=self._unasked_reason(limit),
+            reason=reason,
         )
         sequence.drafting = self._shared_drafting.setdefault(drafting, drafting)
         return sequence.drafting
 
-    def _unasked_reason(self, limit: int) -> DraftLengthReason:
-        if self._config.method == SpecMethod.NONE or not self._config.num_draft_tokens:
-            return DraftLengthReason.OFF
-        return DraftLengthReason.ENDING if limit else DraftLengthReason.REQUEST
+    def _ask(
+        self,
+        drafter: Drafter,
+        target: ReplicaState,
+        rows: list[Sequence],
+        most: list[int],
+        *,
+        is_stand_in: bool = False,
+    ) -> None:
+        """Note in each row's round what the drafter offers for it, or why it was not asked.
 
-
-def _offer(drafter: Drafter, batch: _Batch, terms: Terms) -> None:
-    """Note in each row's round what the drafter offers for it, or why it was not asked."""
-    k, reason, least_chance = terms
-    offers: Iterable[Offer | None]
-    if k > 0:
-        most = [min(limit, k) for limit in batch.most] if k < max(batch.most) else batch.most
-        offers = offers_of(drafter, batch.rows, most)
-    else:
-        offers = repeat(None, len(batch.rows))
-    for row, offer in zip(batch.rows, offers, strict=True):
-        current = row.round
-        assert current is not None, "it was asked for"
-        if least_chance is not None and offer is not None and offer.chances:
-            is_weak = offer.chances[0] < least_chance
-            offer = NO_OFFER if is_weak else Offer(offer.tokens)
-        current.local = offer
-        current.reason = reason if offer is None or offer.tokens else _NO_MATCH
+        Propose it unless the drafter only stands in for a draft replica, for which K is decided.
+        """
+        k, reason, least_chance = self._k_policy.terms(drafter.name, len(target.sequences))
+        offers: Iterable[Offer | None] = repeat(None, len(rows))
+        if is_stand_in or k > 0:
+            if not is_stand_in and k < max(most):
+                most = [min(limit, k) for limit in most]
+            offers = offers_of(drafter, rows, most)
+        for row, offer in zip(rows, offers, strict=True):
+            current = row.round
+            assert current is not None, "it was asked for"
+            if least_chance is not None and offer is not None and offer.chances:
+                is_weak = offer.chances[0] < least_chance
+                offer = NO_OFFER if is_weak else Offer(offer.tokens)
+            current.local = offer
+            current.reason = reason if offer is None or offer.tokens else _NO_MATCH
+            if not is_stand_in:
+                current.proposal = offer = offer or NO_OFFER
+                current.num_draft_tokens = len(offer.tokens)
 
 
 def _observed(sequence: Sequence, row: LeaseRow, answer: RowResult) -> Observed:

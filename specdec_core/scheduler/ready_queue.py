@@ -94,7 +94,8 @@ class DecodeQueue:
         """Return the `count` oldest rows, or all rows in no particular order if they are fewer."""
         if len(self.arrivals_of) > count:
             return list(islice(self.by_age(), count))
-        return [row for _, rows in self.arrivals() for row in rows.values()]
+        self._drop_empty()
+        return [rows[sequence_id] for sequence_id, rows in self.arrivals_of.items()]
 
     def by_age(self) -> Iterator[ScheduledRow]:
         """Iterate over all rows, the oldest first. Rows that are not taken cost nothing."""
@@ -166,35 +167,6 @@ def prefill_key(row: ScheduledRow) -> PrefillKey:
     return rank + min(num_left * YIELD_S_PER_TOKEN, MAX_YIELD_S), sequence_id
 
 
-class PrefillQueue:
-    """Rows that catch up, by prefill key. A decision reads only the first ones."""
-
-    def __init__(self) -> None:
-        self._keys: list[PrefillKey] = []
-        self._rows: dict[int, tuple[PrefillKey, ScheduledRow]] = {}
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __contains__(self, sequence_id: int) -> bool:
-        return sequence_id in self._rows
-
-    def __iter__(self) -> Iterator[ScheduledRow]:
-        """Iterate over all rows in order of their key."""
-        return (self._rows[sequence_id][1] for _, sequence_id in self._keys)
-
-    def put(self, row: ScheduledRow) -> None:
-        """Add the row of a sequence that has none here."""
-        key = prefill_key(row)
-        insort(self._keys, key)
-        self._rows[key[1]] = key, row
-
-    def discard(self, sequence_id: int) -> None:
-        """Remove the row of a sequence that has one here."""
-        key, _ = self._rows.pop(sequence_id)
-        del self._keys[bisect_left(self._keys, key)]
-
-
 class ReadyQueue:
     """Ready rows of one replica, of clients and of background sequences.
 
@@ -219,8 +191,10 @@ class ReadyQueue:
         self.prefix_index = prefix_index
         self.decoding = DecodeQueue()
         """Clients' rows. With a limit of prefill tokens, only the rows that only decode."""
-        self.prefill = PrefillQueue()
+        self.prefill: dict[int, tuple[PrefillKey, ScheduledRow]] = {}
         """Clients' rows that the limit may delay. A delayed row takes no slot from another."""
+        self._prefill_keys: list[PrefillKey] = []
+        """Sorted keys of `prefill`. A decision reads only the first ones."""
         self._background: dict[int, ScheduledRow] = {}
         self._in_flight: dict[int, str] = {}
         """Sequence ID -> its target, for sequences that are leased out and would join a batch."""
@@ -229,7 +203,7 @@ class ReadyQueue:
 
     def __iter__(self) -> Iterator[ScheduledRow]:
         yield from self.decoding
-        yield from self.prefill
+        yield from [row for _, row in self.prefill.values()]
         yield from self._background.values()
 
     def __contains__(self, sequence_id: int) -> bool:
@@ -264,7 +238,9 @@ class ReadyQueue:
         if row.sequence.is_background:
             self._background[row.sequence.sequence_id] = row
         elif self._max_prefill is not None and row.num_catching_up:
-            self.prefill.put(row)
+            key = prefill_key(row)
+            insort(self._prefill_keys, key)
+            self.prefill[key[1]] = key, row
         else:
             self.decoding.put(row)
 
@@ -290,7 +266,8 @@ class ReadyQueue:
         if sequence_id in self.decoding.arrivals_of:
             self.decoding.discard(sequence_id)
         elif sequence_id in self.prefill:
-            self.prefill.discard(sequence_id)
+            key, _ = self.prefill.pop(sequence_id)
+            del self._prefill_keys[bisect_left(self._prefill_keys, key)]
         elif self._background:
             self._background.pop(sequence_id, None)
 
@@ -301,7 +278,9 @@ class ReadyQueue:
         """
         if not self.prefill:
             return []
-        return self._within_limit(islice(self.prefill, self.max_rows), num_in_flight)
+        first = self._prefill_keys[: self.max_rows]
+        rows = [self.prefill[sequence_id][1] for _, sequence_id in first]
+        return self._within_limit(rows, num_in_flight)
 
     def background_rows(
         self, num_in_flight: int, prefill: list[ScheduledRow]
@@ -355,6 +334,8 @@ class ReadyQueue:
 
 _MAX_BLOCKS = 4096
 """Maximum number of blocks remembered per target."""
+_BlockKey = int | tuple[int, str]
+"""Hash of the IDs up to a block's end, with the salt if any."""
 
 
 class PrefixIndex:
@@ -367,9 +348,8 @@ class PrefixIndex:
     def __init__(self, block_size: int, num_blocks: int) -> None:
         self._block_size = block_size
         self._most = min(num_blocks, _MAX_BLOCKS)
-        self._blocks: OrderedDict[int | tuple[int, str], None] = OrderedDict()
-        """Hash of the IDs up to a block's end, with the salt if any. The last entry is forgotten
-        last."""
+        self._blocks: OrderedDict[_BlockKey, None] = OrderedDict()
+        """The last entry is forgotten last."""
         self.version = 1
         """Version number, which changes with every update."""
 
@@ -382,13 +362,12 @@ class PrefixIndex:
         A sequence that has ended counts only with positions that it has IDs for. As on the target,
         ends are forgotten before beginnings.
         """
-        ends = self._ends(base_len, min(end_len, len(sequence.prefix_hashes) - 1))
-        if not ends:
+        keys = self._keys(sequence, base_len, min(end_len, len(sequence.prefix_hashes) - 1))
+        if not keys:
             return
         self.version += 1
         blocks = self._blocks
-        for length in reversed(ends):
-            key = _key(sequence, length)
+        for key in reversed(keys):
             blocks[key] = None
             blocks.move_to_end(key)
         while len(blocks) > self._most:
@@ -399,19 +378,16 @@ class PrefixIndex:
 
         The number is 0 for a row that scores its prompt, because all of it must be computed.
         """
-        matched_len = row.base_len
+        matched_len, size = row.base_len, self._block_size
         if self._blocks and not row.num_scored:
-            for length in self._ends(matched_len, row.end_len - min(row.num_choices, 1)):
-                if _key(sequence, length) not in self._blocks:
+            for key in self._keys(sequence, matched_len, row.end_len - min(row.num_choices, 1)):
+                if key not in self._blocks:
                     break
-                matched_len = length
+                matched_len = (matched_len // size + 1) * size
         return matched_len - row.base_len
 
-    def _ends(self, base_len: int, end_len: int) -> range:
-        size = self._block_size
-        return range((base_len // size + 1) * size, end_len + 1, size)
-
-
-def _key(sequence: Sequence, length: int) -> int | tuple[int, str]:
-    prefix_hash, salt = sequence.prefix_hashes[length], sequence.request.cache_salt
-    return (prefix_hash, salt) if salt else prefix_hash
+    def _keys(self, sequence: Sequence, base_len: int, end_len: int) -> list[_BlockKey]:
+        """Return the keys of the blocks that end after `base_len`, up to `end_len`."""
+        size, hashes, salt = self._block_size, sequence.prefix_hashes, sequence.request.cache_salt
+        ends = range((base_len // size + 1) * size, end_len + 1, size)
+        return [(hashes[end], salt) if salt else hashes[end] for end in ends]

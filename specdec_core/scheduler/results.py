@@ -39,14 +39,8 @@ class ResultHandler:
     def apply(
         self, replica: ReplicaState, lease: GroupLease, result: GroupResult, now: float
     ) -> None:
-        """Apply the answers of a result, then let the local drafters learn from it."""
+        """Merge the answers of a result, then let the local drafters learn from it."""
         learners = self._proposer.learners(lease, replica.sequences)
-        self._merge(replica, lease, result, now)
-        self._proposer.learn(learners, result)
-
-    def _merge(
-        self, replica: ReplicaState, lease: GroupLease, result: GroupResult, now: float
-    ) -> None:
         answers = {answer.sequence_id: answer for answer in result.rows}
         # Values are read once and calls are written out: this loop is a third of a decision.
         is_target, lease_id = lease.role is Role.TARGET, lease.lease_id
@@ -83,6 +77,8 @@ class ResultHandler:
                     replica.release(reservation, answer.cached_len, len(sequence.ids))
                 if prefix_index is not None:
                     prefix_index.learn(sequence, row.base_len, answer.cached_len)
+        if learners:
+            self._proposer.learn(learners, result)
 
     def _not_run(
         self,

@@ -193,15 +193,6 @@ class Sequence:
         """None: the KV slot is in a replica (see drafter.Row)."""
         return None
 
-    @property
-    def is_only_read(self) -> bool:
-        """Whether the IDs that are missing on its target need no logits.
-
-        No position of the prompt is scored, and no IDs that a client brought back are to be
-        checked.
-        """
-        return not self.num_unscored and self.resume_len <= len(self.ids)
-
     def reservation(self, role: Role) -> KVReservation | None:
         """Return the sequence's slot on a replica of this role."""
         return self.draft if role is DRAFT else self.target
@@ -237,14 +228,13 @@ class Sequence:
         return None
 
     @property
-    def num_unscored(self) -> int:
-        """Number of prompt tokens whose log-probabilities the client waits for.
+    def is_scored(self) -> bool:
+        """Whether the client still waits for log-probabilities of its prompt, which it asked for.
 
-        An attempt that has emitted tokens has already sent them.
+        Asked only before the first token: an attempt that has emitted tokens has sent them.
         """
-        if len(self.ids) > self.num_prompt or self.request.params.num_prompt_logprobs is None:
-            return 0
-        return self.num_prompt - 1 - len(self.prompt_logprobs)
+        asked = self.request.params.num_prompt_logprobs is not None
+        return asked and self.num_prompt - 1 > len(self.prompt_logprobs)
 
     @property
     def status(self) -> SequenceStatus:

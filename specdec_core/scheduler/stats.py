@@ -129,7 +129,11 @@ class SchedulerStats:
             return
         self.group_sizes[len(lease.rows)] += 1
         shape = lease.rows[0].shape
-        self.num_equal_length_groups += all(row.shape == shape for row in lease.rows)
+        for row in lease.rows:
+            if row.shape != shape:
+                break
+        else:
+            self.num_equal_length_groups += 1
         self.max_wait_s = max(self.max_wait_s, *waits)
         self.sum_wait_s += sum(waits)
 

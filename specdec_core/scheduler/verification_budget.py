@@ -37,41 +37,43 @@ class VerificationBudget:
         Tokens that clients brought back cost as much as a catch-up, so the K policy does not judge
         them. But the choices of all rows must fit into the memory that was planned for them.
         """
-        resuming = [row for row in group if row.is_resuming]
+        drafted: list[ScheduledRow] = []
+        resuming: list[ScheduledRow] = []
+        has_proposal = False
+        for row in group:
+            if row.is_resuming:
+                resuming.append(row)
+                continue
+            drafted.append(row)
+            has_proposal = has_proposal or len(row.lease_row.proposal) > 0
+        if has_proposal and self._k_policy.is_selective:
+            drafted = keep_worthwhile(drafted, self._k_policy, tile_rows)
+        if has_proposal and self._max_rows is not None:
+            drafted = keep_within(drafted, whole_tiles(self._max_rows, tile_rows))
         if not resuming:
-            return self._shorten_drafted(group, tile_rows)
-        drafted = [row for row in group if not row.is_resuming]
-        drafted = self._shorten_drafted(drafted, tile_rows)
+            return drafted
         room = self._max_choices - sum(row.num_choices for row in drafted)
         return sorted(drafted + keep_in_order(resuming, room), key=rank_of)
-
-    def _shorten_drafted(self, group: list[ScheduledRow], tile_rows: int) -> list[ScheduledRow]:
-        if not any([row.lease_row.proposal for row in group]):
-            return group
-        if self._k_policy.is_selective:
-            group = keep_worthwhile(group, self._k_policy, tile_rows)
-        if self._max_rows is not None:
-            group = keep_within(group, whole_tiles(self._max_rows, tile_rows))
-        return group
 
 
 def keep_worthwhile(
     rows: Sequence[ScheduledRow], k_policy: KPolicy, tile_rows: int
 ) -> list[ScheduledRow]:
     """Return the rows as the policy wants them. Rows that choose nothing are left as they are."""
-    offered = [_offered(row) for row in rows if row.num_choices]
+    offered = []
+    for row in rows:
+        if not row.lease_row.num_choices:
+            continue
+        sequence, offer, source = row.sequence, NO_OFFER, DRAFT_REPLICA
+        current = sequence.round
+        if row.lease_row.proposal and current is not None:
+            offer = current.proposal or current.local or NO_OFFER
+            if not current.is_drafted and sequence.drafter is not None:
+                source = sequence.drafter.name
+        num_left = sequence.max_len - len(sequence.ids)
+        offered.append(OfferedRow(sequence.history, source, offer, num_left))
     decisions = iter(k_policy.num_checked(offered, tile_rows))
-    return [row.checking(*next(decisions)) if row.num_choices else row for row in rows]
-
-
-def _offered(row: ScheduledRow) -> OfferedRow:
-    sequence, offer, source = row.sequence, NO_OFFER, DRAFT_REPLICA
-    current, drafter = sequence.round, sequence.drafter
-    if row.lease_row.proposal and current is not None:
-        offer = current.proposal or current.local or NO_OFFER
-        if not current.is_drafted and drafter is not None:
-            source = drafter.name
-    return OfferedRow(sequence.history, source, offer, sequence.max_len - len(sequence.ids))
+    return [row.checking(*next(decisions)) if row.lease_row.num_choices else row for row in rows]
 
 
 def keep_in_order(rows: Sequence[ScheduledRow], room: int) -> list[ScheduledRow]:

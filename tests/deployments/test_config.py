@@ -33,8 +33,9 @@ from specdec_core.config import (
     uses_draft_model,
 )
 from specdec_core.loading.loader import LoadConfig
+from specdec_core.scheduler.batch_rules import OldestFirst
 from specdec_core.scheduler.equal_length import EqualLength
-from specdec_core.scheduler.grouping import OldestFirst, make_grouping_policy
+from specdec_core.scheduler.grouping import make_grouping_policy
 
 
 @pytest.fixture(autouse=True)

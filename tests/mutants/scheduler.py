@@ -133,9 +133,9 @@ MUTANTS = (
     ),
     Mutant(
         name="long-chunks-that-are-checked",
-        path="specdec_core/scheduler/sequence.py",
-        old=" and self.resume_len <= len(self.ids)",
-        new="",
+        path="specdec_core/scheduler/rows.py",
+        old="    if is_alone and not scores and not is_resuming:\n",
+        new="    if is_alone and not scores:\n",
         breaks="a pass checks twice as many ids as memory was planned for",
         killed_by=(_TESTS + "test_what_a_client_brings_back_does_not_either",),
     ),

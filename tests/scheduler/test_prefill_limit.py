@@ -19,7 +19,6 @@ from specdec_core.scheduler import SendLease
 from specdec_core.scheduler.ready_queue import (
     MAX_YIELD_S,
     YIELD_S_PER_TOKEN,
-    PrefillQueue,
     ReadyQueue,
     prefill_key,
 )
@@ -199,20 +198,21 @@ def test_no_prompt_is_so_long_that_it_waits_for_more_than_the_longest_yield() ->
 
 
 @settings(max_examples=20)
-@given(st.lists(st.tuples(st.floats(0, 20), st.integers(1, 4000)), min_size=1, max_size=30))
+@given(st.lists(st.tuples(st.floats(0, 20), st.integers(2, 4000)), min_size=1, max_size=30))
 def test_rows_that_catch_up_are_kept_by_turn(arrivals: list[tuple[float, int]]) -> None:
-    reservation, rows = KVReservation("target", cached_len=0), PrefillQueue()
+    reservation = KVReservation("target", cached_len=0)
+    ready = ReadyQueue(Role.TARGET, max_rows=30, max_prefill_tokens=10**6)
     plans = [
         plan_verification(Sequence(number, request("", (1,) * length), at), reservation, (), 8)
         for number, (at, length) in enumerate(arrivals)
     ]
     for plan in plans:
-        rows.put(plan)
+        ready.enqueue(plan)
     for plan in plans[::2]:
-        rows.discard(plan.sequence.sequence_id)
-    assert list(rows) == sorted(plans[1::2], key=prefill_key)
-    assert len(rows) == len(plans[1::2])
-    assert [plan.sequence.sequence_id in rows for plan in plans] == [
+        ready.remove(plan.sequence.sequence_id)
+    assert ready.prefill_rows(0) == sorted(plans[1::2], key=prefill_key)
+    assert ready.num_ready == len(plans[1::2])
+    assert [plan.sequence.sequence_id in ready for plan in plans] == [
         number % 2 == 1 for number in range(len(plans))
     ]
 

@@ -6,7 +6,7 @@ import gc
 import random
 import sys
 import weakref
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -31,8 +31,8 @@ def test_every_plan_that_is_made_is_leased(
     plans: list[ScheduledRow] = []
     original = dispatch.plan_verification
 
-    def counted(*args: object) -> ScheduledRow:
-        plans.append(original(*args))  # type: ignore[arg-type]
+    def counted(*args: Any, **settings: Any) -> ScheduledRow:
+        plans.append(original(*args, **settings))
         return plans[-1]
 
     monkeypatch.setattr(dispatch, "plan_verification", counted)
