@@ -52,8 +52,8 @@ MUTANTS = (
     _seeded(
         "never-reset",
         "specdec_core/scheduler/scheduler.py",
-        old="        self._commands.append(SendReset(replica.replica_id, replica.info.incarnation))\n",
-        new="        replica.frees.clear()\n",
+        old="self._commands.append(SendReset(replica.replica_id, replica.info.incarnation))\n",
+        new="replica.frees.clear()\n",
         breaks="a replica that once hung is never used again",
     ),
     _seeded(
@@ -161,7 +161,7 @@ MUTANTS = (
         "event-sent-twice",
         "specdec_core/scheduler/live_requests.py",
         old="        sequence.append(tokens)\n        self._commands.append(Emit(event))\n",
-        new="        sequence.append(tokens)\n        self._commands += [Emit(event), Emit(event)]\n",
+        new="        sequence.append(tokens)\n        self._commands += 2 * [Emit(event)]\n",
         breaks="every token is told twice",
     ),
     _seeded(

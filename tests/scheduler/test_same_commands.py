@@ -228,9 +228,9 @@ _LIVES = {
     (SpecMethod.NONE, 1): "f17e3798cf649e6c",
     (SpecMethod.NGRAM, 2): "f424e18e68845635",
     (SpecMethod.DRAFT_MODEL, 3): "96146ab9f4b63255",
-    (SpecMethod.DRAFT_MODEL, 4): "638de54ce5b8bc9b",
-    (SpecMethod.HYBRID, 5): "e1fd3442a8826bad",
-    (SpecMethod.HYBRID, 6): "aa7d95e4d4ae1110",
+    (SpecMethod.DRAFT_MODEL, 4): "3c992547cc46016e",
+    (SpecMethod.HYBRID, 5): "a33ee5f4e28e511f",
+    (SpecMethod.HYBRID, 6): "5e1eb305a64c2c15",
 }
 _DAILY_LIVES = ((SpecMethod.NGRAM, 2), (SpecMethod.HYBRID, 6))
 """They have requests without drafts, and drafts of both kinds."""
