@@ -1,7 +1,7 @@
-"""The live requests: their admission to targets, their slots on drafts, their deadlines, their end.
+"""The live requests: admission to targets, slots on drafts, preemption, deadlines and the end.
 
-A sequence without a target is always in the waiting queue. Whoever takes a slot away notes that the
-replica has to free it (ReplicaState.frees).
+A sequence without a target is always in the waiting queue. A slot that is taken away is noted for
+its replica to free (ReplicaState.frees).
 """
 
 from __future__ import annotations

@@ -249,7 +249,7 @@ class Proposer:
     ) -> None:
         """Note in each row's round what the drafter offers for it, or why it was not asked.
 
-        Propose it unless the drafter only stands in for a draft replica, for which K is decided.
+        Propose it unless the drafter replaces a missing draft replica, for which K is decided.
         """
         k, reason, least_chance = self._k_policy.terms(drafter.name, len(target.sequences))
         offers: Iterable[Offer | None] = repeat(None, len(rows))

@@ -81,7 +81,7 @@ def test_behind_the_pass_of_a_device_one_more_is_sent_whichever_replica_has_it()
         replicas.add(info(name + " target", device=name))
         replicas.add(info(name + " draft", Role.DRAFT, device=name))
     target, draft, other = (
-        replicas[name] for name in ("here target", "here draft", "there target")
+        replicas.by_id[name] for name in ("here target", "here draft", "there target")
     )
     target.leases[0] = _LEASE
     assert target.may_be_sent_more(2)
@@ -135,10 +135,10 @@ def test_who_has_nothing_of_a_full_device_is_sent_one() -> None:
     for name in ("one", "other"):
         replicas.add(info(name, device="gpu"))
     replicas.add(info("draft", Role.DRAFT, device="gpu"))
-    replicas["one"].leases |= {0: _LEASE, 1: _LEASE}
-    assert not replicas["one"].may_be_sent_more(2)
-    assert replicas["other"].may_be_sent_more(2)
-    assert replicas["draft"].may_be_sent_more(2)
+    replicas.by_id["one"].leases |= {0: _LEASE, 1: _LEASE}
+    assert not replicas.by_id["one"].may_be_sent_more(2)
+    assert replicas.by_id["other"].may_be_sent_more(2)
+    assert replicas.by_id["draft"].may_be_sent_more(2)
 
 
 @pytest.mark.parametrize("method", [SpecMethod.NONE, SpecMethod.DRAFT_MODEL])
@@ -203,9 +203,9 @@ def test_a_draft_that_does_not_answer_leaves_its_device_to_the_target() -> None:
     replicas = ReplicaSet(config())
     replicas.add(info(device="gpu"))
     replicas.add(info("draft", Role.DRAFT, device="gpu"))
-    replicas["draft"].leases[0] = _LEASE
-    assert not replicas["draft"].may_be_sent_more(2)
-    assert replicas["target"].may_be_sent_more(2)
+    replicas.by_id["draft"].leases[0] = _LEASE
+    assert not replicas.by_id["draft"].may_be_sent_more(2)
+    assert replicas.by_id["target"].may_be_sent_more(2)
 
 
 def test_a_small_group_lets_a_shared_device_run_three_passes_first() -> None:
@@ -262,7 +262,7 @@ def test_who_has_left_its_device_has_nothing_open_there() -> None:
     replicas = ReplicaSet(config())
     for name in ("one", "other"):
         replicas.add(info(name, device="gpu"))
-    device = replicas["other"].device
+    device = replicas.by_id["other"].device
     assert device.is_shared
     replicas.remove("one")
     assert not device.is_shared
