@@ -204,6 +204,6 @@ def _rates(history: AcceptanceHistory) -> dict[str, Any]:
 def _history(rates: Mapping[str, Any]) -> AcceptanceHistory:
     history = AcceptanceHistory(is_drawn=rates["is_drawn"])
     for key, num_accepted, num_trials in rates["rates"]:
-        rate = history.rate_of(key)
+        rate = history.rates[key]
         rate.num_accepted, rate.num_trials = num_accepted, num_trials
     return history

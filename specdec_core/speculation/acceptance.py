@@ -82,7 +82,7 @@ class AcceptanceEstimator:
         prior: float | None = None,
     ) -> None:
         """Learn from the result of a sequence's proposal."""
-        common, own = self._alike(history.is_drawn, prior), history.rate_of(self.key)
+        common, own = self._alike(history.is_drawn, prior), history.rates[self.key]
         kept = 0.5 ** (num_trials / _LOSS_HALF_LIFE)
         for index, weight in enumerate(_WEIGHTS):
             predicted = own.estimate(common, weight)

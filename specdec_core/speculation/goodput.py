@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate, chain
 from operator import attrgetter
+from typing import ClassVar
 
 from specdec_core.config import MAX_DRAFT_TOKENS
 from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, Role, is_round
@@ -37,8 +39,6 @@ from specdec_core.speculation.step_costs import CostModel
 from specdec_core.speculation.token_selection import (
     CandidateBatch,
     CandidateSize,
-    Chances,
-    ChancesByPosition,
     DraftedRow,
     Exploration,
     best,
@@ -88,10 +88,19 @@ class _Source:
         self.backoff = DrafterBackoff()
 
 
+class _Sources(dict[str, _Source]):
+    """Draft replicas, and the local drafters that were seen so far, by name."""
+
+    def __missing__(self, name: str) -> _Source:
+        self[name] = source = _Source(name)
+        return source
+
+
 @dataclass(eq=False, slots=True)
 class GoodputPolicy:
     """A K policy that learns the cost of passes and the acceptance of drafts. Reads no clock."""
 
+    is_selective: ClassVar[bool] = True
     max_group_size: int
     verify: PassPrices = field(default_factory=PassPrices)
     """Cost model of a target pass, in seconds."""
@@ -116,10 +125,9 @@ class GoodputPolicy:
     keep the draft model unused."""
     _num_misses: int = 0
     """Number of last consecutive groups with drafting of which no drafted token was checked."""
-    _sources: dict[str, _Source] = field(
-        default_factory=lambda: {DRAFT_REPLICA: _Source(DRAFT_REPLICA)}
+    _sources: _Sources = field(
+        default_factory=lambda: _Sources({DRAFT_REPLICA: _Source(DRAFT_REPLICA)})
     )
-    """Draft replicas, and the local drafters that were seen so far."""
     _exploration: Exploration = field(default_factory=Exploration)
     _steps_since: int = 0
     _planned: dict[DraftLoad, list[DraftPlan]] = field(default_factory=dict)
@@ -130,10 +138,6 @@ class GoodputPolicy:
     """Load of the last request for a draft model's K."""
     _most_steps: int = 0
     """Maximum limit of draft steps that any request had so far."""
-
-    @property
-    def is_selective(self) -> bool:
-        return True
 
     @property
     def is_draft_short(self) -> bool:
@@ -167,7 +171,8 @@ class GoodputPolicy:
             self._has_draft = True
             for time in info.step_times:
                 self.draft.expect(time.num_rows, time.num_rows // time.num_sequences, time.seconds)
-        self._forget_plans()
+        self._planned.clear()
+        self._pays_if_good.clear()
 
     def terms(self, source: str, num_live: int) -> Terms:
         """Return no limit, but 0 while the drafter rests.
@@ -175,7 +180,7 @@ class GoodputPolicy:
         With more than a few sequences, distinguishing kinds of tokens takes the target longer than
         it gains.
         """
-        rests = not self._source(source).backoff.allows(min(num_live, self.max_group_size))
+        rests = not self._sources[source].backoff.allows(min(num_live, self.max_group_size))
         least_chance = None if num_live <= FEW else _LEAST_CHANCE
         return Terms(0 if rests else MAX_DRAFT_TOKENS, _GOODPUT, least_chance)
 
@@ -204,32 +209,39 @@ class GoodputPolicy:
     def num_checked(self, rows: Sequence[OfferedRow], tile_rows: int) -> list[Decision]:
         self.verify.tile_rows = tile_rows
         lengths, reason = [0] * len(rows), _GOODPUT
-        runs = self._open_runs(rows)
+        runs = []
+        for number, row in enumerate(rows):
+            if row.offer.tokens:
+                runs.append(DraftedRow(number, self._chances(row), row.num_left))
         if runs:
             ranked, chances = most_likely_first(runs)
             num_kept, reason = self._choose(rows, chances)
-            for row in ranked[:num_kept]:
-                lengths[row] += 1
+            for number in ranked[:num_kept]:
+                lengths[number] += 1
         return [decision(length, reason) for length in lengths]
 
     def learn(
         self, history: AcceptanceHistory, source: str, offer: Offer, chosen: Sequence[int]
     ) -> None:
-        pairs = list(zip(offer.tokens, chosen, strict=False))
-        num_accepted = next((i for i, (ours, own) in enumerate(pairs) if ours != own), len(pairs))
-        num_trials = min(num_accepted + 1, len(pairs))
-        own = self._source(source)
+        num_accepted = 0
+        for ours, own in zip(offer.tokens, chosen, strict=False):
+            if ours != own:
+                break
+            num_accepted += 1
+        num_trials = min(num_accepted + 1, len(offer.tokens), len(chosen))
+        known = self._sources[source]
         if offer.chances:
-            own.by_kind.note(history, offer, num_accepted, num_trials)
-            own.acceptance.seen.note(num_accepted, num_trials)
+            known.by_kind.note(history, offer, num_accepted, num_trials)
+            known.acceptance.seen.note(num_accepted, num_trials)
         else:
-            if own.backoff.num_left:
-                own.backoff.note_offer(num_accepted > 0, own.acceptance.of(history))
-            own.acceptance.note(history, num_accepted, num_trials)
+            if known.backoff.num_left:
+                known.backoff.note_offer(num_accepted > 0, known.acceptance.of(history))
+            known.acceptance.note(history, num_accepted, num_trials)
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         is_timed = seconds > 0.0 and all(map(is_round, lease.rows))
-        self._forget_plans()
+        self._planned.clear()
+        self._pays_if_good.clear()
         if lease.role is Role.DRAFT:
             lengths = [row.num_choices for row in lease.rows]
             self._steps_since += max(lengths)
@@ -239,75 +251,62 @@ class GoodputPolicy:
             self._observe_target(lease, result, seconds)
 
     def _observe_target(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
-        num_drafted = sum(len(row.proposal) for row in lease.rows)
-        num_fed = sum(len(row.new_ids) for row in lease.rows)
-        cached = sum(row.base_len for row in lease.rows) / len(lease.rows)
-        self.verify.observe(len(lease.rows), num_fed + num_drafted, seconds, cached)
+        num_fed = num_drafted = num_cached = 0
+        for row in lease.rows:
+            num_fed += len(row.new_ids)
+            num_drafted += len(row.proposal)
+            num_cached += row.base_len
+        size = len(lease.rows)
+        self.verify.observe(size, num_fed + num_drafted, seconds, num_cached / size)
         for source in self._sources.values():
             source.backoff.note_pass()
         if self._steps_since and self.num_passes_unused >= self.trial_interval:
             self.trial_interval = min(2 * self.trial_interval, _LONGEST_INTERVAL)
             self._by_model.forget(_REMEMBERED)
         self.num_passes_unused = 0 if self._steps_since else self.num_passes_unused + 1
-        num_accepted = sum(row.num_accepted for row in result.rows)
-        self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
+        self.is_promising = self._steps_since > 0 and num_drafted < 2 * sum(
+            row.num_accepted for row in result.rows
+        )
         self.last_steps, self._steps_since = self._steps_since, 0
-
-    def _source(self, name: str) -> _Source:
-        source = self._sources.get(name)
-        if source is None:
-            source = self._sources[name] = _Source(name)
-        return source
 
     @property
     def _by_model(self) -> AcceptanceEstimator:
         """Acceptance of the tokens of draft replicas."""
         return self._sources[DRAFT_REPLICA].acceptance
 
-    def _open_runs(self, rows: Sequence[OfferedRow]) -> list[DraftedRow]:
-        """Return the drafted tokens of each row that may be left out."""
-        return [
-            DraftedRow(number, self._chances(row), row.num_left)
-            for number, row in enumerate(rows)
-            if row.offer.tokens
-        ]
-
     def _chances(self, row: OfferedRow) -> Sequence[float]:
         """Return, for each drafted token, the chance that it and all before it are accepted."""
-        source, offer = self._source(row.source), row.offer
+        source, offer = self._sources[row.source], row.offer
         if offer.chances:
             return source.by_kind.of_run(row.history, offer)
         return chances_in_a_row(source.acceptance.of(row.history), len(offer.tokens))
 
     def _choose(self, rows: Sequence[OfferedRow], chances: Sequence[float]) -> Decision:
         """Return how many of the most likely tokens the batch checks."""
-        by_model = [len(row.offer.tokens) for row in rows if row.source == DRAFT_REPLICA]
-        if self._is_trial(by_model):
-            self._num_misses = 0
+        num_undrafted, by_model, local = 0, [0], set()
+        for row in rows:
+            if not row.offer.tokens:
+                num_undrafted += 1
+            elif row.source == DRAFT_REPLICA:
+                by_model.append(len(row.offer.tokens))
+            else:
+                local.add(row.source)
+        steps, knows_costs = max(by_model), self._knows_costs
+        if steps == 1 and knows_costs and self._plan(self._last_load, 1).steps == 0:
+            self._num_misses = 0  # the draft model was asked only to see how good it is
             return Decision(len(chances), _PROBE)
-        size = len(rows)
-        num_undrafted = sum(not row.offer.tokens for row in rows)
-        is_timed = any(by_model) and self._knows_costs
-        drafting_s = self.draft.at(sum(by_model), max(by_model)) if is_timed else 0.0
-        group = CandidateBatch(size, Chances(chances), drafting_s, num_undrafted)
-        sizes = counts(group, self.verify)
+        drafting_s = self.draft.at(sum(by_model), steps) if steps and knows_costs else 0.0
+        expected = list(accumulate(chances, initial=0.0))
+        sizes = counts(CandidateBatch(len(rows), expected, drafting_s, num_undrafted), self.verify)
         best_one = best(sizes)
         self.last_chosen = chosen = self._exploration.chosen(sizes, best_one)
         reason = _GOODPUT if chosen is best_one else _PROBE
         if reason is _GOODPUT:
-            for name in {row.source for row in rows if row.offer.tokens} - {DRAFT_REPLICA}:
-                self._source(name).backoff.note_choice(size, chosen.num_kept)
-        if group.spent_s:
+            for name in local:
+                self._sources[name].backoff.note_choice(len(rows), chosen.num_kept)
+        if drafting_s:
             self._num_misses = 0 if chosen.num_kept else self._num_misses + 1
         return Decision(chosen.num_kept, reason)
-
-    def _is_trial(self, by_model: Sequence[int]) -> bool:
-        """Return whether a draft model was asked only to see how good it is.
-
-        `by_model`: numbers of tokens of the rows that it drafted.
-        """
-        is_short = max(by_model, default=0) == 1
-        return is_short and self._knows_costs and self._plan(self._last_load, 1).steps == 0
 
     def _num_steps(self, history: AcceptanceHistory, plan: DraftPlan) -> int:
         """Return how many of the plan's steps the sequence takes part in."""
@@ -329,7 +328,7 @@ class GoodputPolicy:
             return expected_accepted(self._by_model.of(history), num_offered)
         size, plan = load.group_size, self._plan(load, self._most_steps)
         drafting_s = self._lease_s(plan.steps, size)
-        exposed_s = load.exposed_s(drafting_s, self.verify.at(size, size))
+        exposed_s = load.exposed_s(drafting_s, self.verify.price(size, size).seconds)
         price = exposed_s / size * plan.tokens_per_second
         steps = self._num_steps(history, plan)
         return expected_accepted(self._by_model.of(history), steps) - price
@@ -369,37 +368,33 @@ class GoodputPolicy:
         could not pay for one more step, the plan without steps replaces those plans.
         """
         size = load.group_size
-        plain_s = self.verify.at(size, size)
+        plain_s = self.verify.price(size, size).seconds
         exposed_s = [load.exposed_s(self._lease_s(k, size), plain_s) for k in range(limit + 2)]
         chances = chances_in_a_row(rate, limit)
+        expected = list(accumulate(chain.from_iterable([[p] * size for p in chances]), initial=0.0))
         plans: list[DraftPlan] = []
         for k in range(limit + 1):
-            plans.append(self._promised(load, k, rate))
+            plans.append(self._promised(load, k, expected[: k * size + 1]))
             step_s = exposed_s[k + 1] - exposed_s[k]
             price = _most(plans).tokens_per_second * step_s
             if k >= self.last_steps and size * sum(chances[k:]) <= price:
                 break
         return plans + plans[:1] * (limit + 1 - len(plans))
 
-    def _forget_plans(self) -> None:
-        self._planned.clear()
-        self._pays_if_good.clear()
-
     def _lease_s(self, steps: int, size: int) -> float:
         """Return the seconds of a draft's lease of `steps` tokens for each of `size` sequences."""
         return self.draft.at(steps * size, steps) if steps else 0.0
 
-    def _promised(self, load: DraftLoad, k: int, rate: float) -> DraftPlan:
+    def _promised(self, load: DraftLoad, k: int, expected: Sequence[float]) -> DraftPlan:
         """Return the plan for `k` drafted tokens per sequence, of which the best are checked.
 
         Groups draft only as far as the drafts have time.
         """
         size = load.group_size
-        plain_s, drafting_s = self.verify.at(size, size), self._lease_s(k, size)
+        plain_s, drafting_s = self.verify.price(size, size).seconds, self._lease_s(k, size)
         exposed_s = load.exposed_s(drafting_s, plain_s)
-        chances = ChancesByPosition(rate, size, k)
-        chosen = best(counts(CandidateBatch(size, chances, exposed_s), self.verify))
-        round_s = exposed_s + self.verify.at(size, chosen.num_rows)
+        chosen = best(counts(CandidateBatch(size, expected, exposed_s), self.verify))
+        round_s = exposed_s + self.verify.price(size, chosen.num_rows).seconds
         share = load.drafted_share(drafting_s, round_s, plain_s)
         tokens = share * chosen.tokens_per_second * round_s + (1.0 - share) * size
         seconds = share * round_s + (1.0 - share) * plain_s

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cache
-from typing import NamedTuple, Protocol
+from functools import cache, partial
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple, Protocol
 
 from specdec_core.config import SpecMethod
 from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo
@@ -57,10 +59,8 @@ class Decision(NamedTuple):
     reason: DraftLengthReason
 
 
-@cache
-def decision(k: int, reason: DraftLengthReason) -> Decision:
-    """Return one shared object for all equal decisions, because one is made per row and pass."""
-    return Decision(k, reason)
+decision = cache(Decision)
+"""Returns one shared object for all equal decisions, because one is made per row and pass."""
 
 
 DRAFT_REPLICA = SpecMethod.DRAFT_MODEL.value
@@ -98,6 +98,7 @@ class AcceptanceRate:
 
 _RECENT = 32.0
 """Half-life of one sequence's trials. A text changes its nature within a few hundred tokens."""
+_recent_rates = partial(defaultdict[str, AcceptanceRate], partial(AcceptanceRate, _RECENT))
 
 
 @cache
@@ -118,22 +119,18 @@ class AcceptanceHistory:
     num_accepted: int = 0
     steps: list[tuple[int, int]] = field(default_factory=list)
     """(drafted, accepted) of every round with a proposal, in order."""
-    rates: dict[str, AcceptanceRate] = field(default_factory=dict)
+    rates: defaultdict[str, AcceptanceRate] = field(default_factory=_recent_rates)
     """Acceptance rates by source, or source and kind (AcceptanceEstimator.key), for policies that
     learn. Only those seen so far are present."""
-
-    def rate_of(self, key: str) -> AcceptanceRate:
-        """Return the rate of a source or kind, in which the caller notes a trial."""
-        own = self.rates.get(key)
-        if own is None:
-            own = self.rates[key] = AcceptanceRate(_RECENT)
-        return own
 
     @property
     def histogram(self) -> list[int]:
         """Index j: rounds with a proposal that accepted j of its tokens."""
-        accepted = [num_accepted for _, num_accepted in self.steps]
-        return [accepted.count(j) for j in range(max(accepted, default=-1) + 1)]
+        counts: list[int] = []
+        for _, num_accepted in self.steps:
+            counts += [0] * (num_accepted + 1 - len(counts))
+            counts[num_accepted] += 1
+        return counts
 
     def record(self, num_drafted: int, num_accepted: int) -> None:
         self.num_rounds += 1
@@ -238,17 +235,9 @@ class KPolicy(Protocol):
 class _Configured:
     """A policy that learns nothing. It checks every token that it lets drafters offer."""
 
-    @property
-    def is_selective(self) -> bool:
-        return False
-
-    @property
-    def figures(self) -> Mapping[str, float]:
-        return {}
-
-    @property
-    def is_draft_short(self) -> bool:
-        return False
+    is_selective: ClassVar[bool] = False
+    is_draft_short: ClassVar[bool] = False
+    figures: ClassVar[Mapping[str, float]] = MappingProxyType({})
 
     def welcome(self, info: ReplicaInfo) -> None:
         pass

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from math import exp, log, log2, sqrt
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from specdec_core.speculation.pass_sizes import last_of_class
 from specdec_core.step_times import StepTime
@@ -59,7 +59,7 @@ class PriceTable:
         self._cached_s = _seconds_of_a_cached_token(times)
         runs: dict[int, dict[float, float]] = {}
         for time in times:
-            seconds = time.seconds - self._reading_s(time.num_sequences, time.num_cached)
+            seconds = time.seconds - self._cached_s * time.num_sequences * time.num_cached
             tokens = time.num_rows / time.num_sequences
             runs.setdefault(time.num_sequences, {}).setdefault(tokens, seconds)
         self._tokens = sorted({tokens for run in runs.values() for tokens in run})
@@ -80,10 +80,7 @@ class PriceTable:
                 here = self._seconds[run]
                 step = here[tokens + 1] - here[tokens] if token_share else 0.0
                 seconds += weight * (here[tokens] + token_share * step)
-        return max(seconds, self._seconds[0][0]) + self._reading_s(sequences, cached)
-
-    def _reading_s(self, sequences: int, cached: float) -> float:
-        return self._cached_s * sequences * cached
+        return max(seconds, self._seconds[0][0]) + self._cached_s * sequences * cached
 
 
 def row_prices(times: Sequence[StepTime]) -> str:
@@ -205,6 +202,15 @@ _LARGE_SURPRISE = 0.2
 """Surprise of a pass, as a logarithm, after which prices are computed again immediately."""
 
 
+class Price(NamedTuple):
+    """Price of a pass."""
+
+    seconds: float
+    """Most likely seconds."""
+    spread: float
+    """Standard deviation as a logarithm, relative to a pass of the last pass's size."""
+
+
 @dataclass(eq=False, slots=True)
 class _Size:
     """Difference of one class of sizes from the curve."""
@@ -242,8 +248,8 @@ class PassPrices:
     _sizes: dict[tuple[int, int], _Size] = field(default_factory=dict)
     _far: list[float] = field(default_factory=list)
     """Surprises of the last passes, one after another, all on one side."""
-    _computed: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
-    """Prices and their spreads that were computed. Plans ask for the same sizes again and again."""
+    _computed: dict[tuple[int, int], Price] = field(default_factory=dict)
+    """Prices that were computed. Plans ask for the same sizes again and again."""
 
     def __post_init__(self) -> None:
         self._doubt(False)
@@ -271,10 +277,9 @@ class PassPrices:
             return  # a driver's clock may stand still
         self.cached, self._last_tokens = cached, rows / sequences
         self.num_seen += 1
-        self._spread = [
-            [one + more for one, more in zip(row, drift, strict=True)]
-            for row, drift in zip(self._spread, self._drift, strict=True)
-        ]
+        for row, drift in zip(self._spread, self._drift, strict=True):
+            for index, more in enumerate(drift):
+                row[index] += more
         size = self._sizes.setdefault(self._key(sequences, rows), _Size())
         age = self.num_seen - size.last_seen
         size.variance = min(size.variance + age * _OWN**2 / _MEMORY, max(size.variance, _OWN**2))
@@ -290,7 +295,9 @@ class PassPrices:
     def _learn(self, size: _Size, point: _Coordinates, surprise: float) -> None:
         covered = [_on(point, row) for row in self._spread]
         prior_variance = _on(point, covered) + size.variance
-        variance = prior_variance + _noise_of(surprise)
+        # Other work makes a pass longer, never shorter. So a pass that is much too long says little,
+        # and its price stays uncertain.
+        variance = prior_variance + _NOISE**2 + max(surprise - _LONG, 0.0) ** 2
         if self.num_seen > 1 and abs(surprise) > _FAR * sqrt(prior_variance + _NOISE**2):
             variance = self._doubt_far(size, surprise, prior_variance + _NOISE**2)
             if variance == 0.0:
@@ -300,11 +307,11 @@ class PassPrices:
             self._far.clear()
             size.num_far = 0
         share = surprise / variance
-        self._curve = [one + cover * share for one, cover in zip(self._curve, covered, strict=True)]
-        self._spread = [
-            [one - cover * other / variance for one, other in zip(row, covered, strict=True)]
-            for row, cover in zip(self._spread, covered, strict=True)
-        ]
+        for index, cover in enumerate(covered):
+            self._curve[index] += cover * share
+            row = self._spread[index]
+            for other, other_cover in enumerate(covered):
+                row[other] -= cover * other_cover / variance
         size.offset += size.variance * share
         size.variance -= size.variance**2 / variance
 
@@ -329,24 +336,16 @@ class PassPrices:
         size.num_far = 0
         return variance + surprise**2
 
-    def at(self, sequences: int, rows: int) -> float:
-        """Return the most likely seconds of a pass."""
-        return self._price(sequences, rows)[0]
-
-    def spread(self, sequences: int, rows: int) -> float:
-        """Return the standard deviation of the price, as a logarithm, relative to that of a pass
-        without drafted rows."""
-        return self._price(sequences, rows)[1]
-
-    def _price(self, sequences: int, rows: int) -> tuple[float, float]:
+    def price(self, sequences: int, rows: int) -> Price:
+        """Return the price of a pass of `rows` rows."""
         key = sequences, rows
         if key not in self._computed:
             self._computed[key] = self._priced(sequences, rows)
         return self._computed[key]
 
-    def _priced(self, sequences: int, rows: int) -> tuple[float, float]:
-        point = _coordinates(sequences, rows)
-        size = self._sizes.get(self._key(sequences, rows))
+    def _priced(self, sequences: int, rows: int) -> Price:
+        point, key = _coordinates(sequences, rows), self._key(sequences, rows)
+        size = self._sizes.get(key)
         offset, variance = 0.0, _OWN**2
         if size is not None:
             age = self.num_seen - size.last_seen
@@ -354,35 +353,37 @@ class PassPrices:
         expected = self.expected.at(sequences, rows, self.cached)
         seconds = expected * exp(_on(point, self._curve) + offset)
         last_rows = max(round(sequences * self._last_tokens), sequences)
-        if rows != last_rows:  # rows never make a pass shorter
-            bound = min if rows < last_rows else max
-            seconds = bound(seconds, self._price(sequences, last_rows)[0])
-        return seconds, self._spread_of(sequences, rows, point, variance)
-
-    def _spread_of(self, sequences: int, rows: int, point: _Coordinates, own: float) -> float:
-        last_rows = max(round(sequences * self._last_tokens), sequences)
+        if rows == last_rows:
+            return Price(seconds, 0.0)
+        bound = min if rows < last_rows else max  # rows never make a pass shorter
+        seconds = bound(seconds, self.price(sequences, last_rows).seconds)
         last_key = self._key(sequences, last_rows)
-        if self._key(sequences, rows) == last_key:
-            return 0.0
-        knot, way, _ = point
-        last_knot, last_way, _ = _coordinates(sequences, last_rows)
+        if key == last_key:
+            return Price(seconds, 0.0)
+        last = self._sizes.get(last_key)
+        both = variance + (_OWN**2 if last is None else last.variance)
+        both += self._spread_between(point, _coordinates(sequences, last_rows))
+        return Price(seconds, sqrt(max(both, variance)))
+
+    def _spread_between(self, one: _Coordinates, other: _Coordinates) -> float:
+        """Return the variance of the difference between two points of the curve."""
+        (knot, way, _), (last_knot, last_way, _) = one, other
         apart = (
             (knot, 1.0 - way),
             (knot + 1, way),
             (last_knot, last_way - 1.0),
             (last_knot + 1, -last_way),
         )
-        last = self._sizes.get(last_key)
-        variance = own + (_OWN**2 if last is None else last.variance)
-        for one, weight in apart:
-            row = self._spread[one]
-            variance += weight * sum([other_weight * row[other] for other, other_weight in apart])
-        return sqrt(max(variance, own))
+        variance = 0.0
+        for row, weight in apart:
+            for column, other_weight in apart:
+                variance += weight * other_weight * self._spread[row][column]
+        return variance
 
     def row_share(self, sequences: int) -> float:
         """Return the cost of a drafted row of every sequence, as a share of a plain token."""
-        plain_s = self.at(sequences, sequences)
-        return (self.at(sequences, 2 * sequences) - plain_s) / plain_s
+        plain_s = self.price(sequences, sequences).seconds
+        return (self.price(sequences, 2 * sequences).seconds - plain_s) / plain_s
 
     def last_alike(self, rows: int) -> int:
         """Return the maximum number of rows that count as the same size as `rows`."""
@@ -403,15 +404,6 @@ def _coordinates(sequences: int, rows: int) -> _Coordinates:
     octaves = min(log2(rows / sequences), _KNOTS - 1.0)
     knot = min(int(octaves), _KNOTS - 2)
     return knot, octaves - knot, log2(sequences) - 3.0
-
-
-def _noise_of(surprise: float) -> float:
-    """Return the variance of a pass among those of its size.
-
-    Other work makes a pass longer, never shorter. So a pass that is much too long says little, and
-    its price stays uncertain.
-    """
-    return _NOISE**2 + max(surprise - _LONG, 0.0) ** 2
 
 
 def _on(point: _Coordinates, values: list[float]) -> float:

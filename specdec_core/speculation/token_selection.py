@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from math import exp, log2
+from operator import attrgetter
 from typing import NamedTuple
 
 from specdec_core.speculation.pass_prices import PassPrices
@@ -77,49 +77,14 @@ class CandidateSize(NamedTuple):
     """Mean seconds of the round."""
 
 
-class Chances:
-    """Chances of the drafted tokens, in the order in which they are kept."""
-
-    def __init__(self, listed: Sequence[float]) -> None:
-        self._sums = [0.0, *accumulate(listed)]
-
-    def __len__(self) -> int:
-        return len(self._sums) - 1
-
-    def expected(self, first: int, end: int) -> float:
-        """Return the expected number of accepted tokens from `first` on, before `end`."""
-        return self._sums[end] - self._sums[first]
-
-
-class ChancesByPosition:
-    """Chances of `size` rows alike, by the position in the proposal. No list is stored."""
-
-    def __init__(self, rate: float, size: int, num_positions: int) -> None:
-        self._rate = rate
-        self._size = size
-        self._num_positions = num_positions
-
-    def __len__(self) -> int:
-        return self._size * self._num_positions
-
-    def expected(self, first: int, end: int) -> float:
-        """See Chances."""
-        size, total = self._size, 0.0
-        while first < end:
-            position = first // size
-            next_first = min((position + 1) * size, end)
-            total += (next_first - first) * self._rate ** (position + 1)
-            first = next_first
-        return total
-
-
 class CandidateBatch(NamedTuple):
     """A batch for which the number of drafted tokens is chosen."""
 
     num_sequences: int
-    """Number of sequences. Each has one row of the pass and gains one token without any of
-    `chances`."""
-    chances: Chances | ChancesByPosition
+    """Number of sequences. Each has one row of the pass and gains one token without any drafted
+    one."""
+    expected: Sequence[float]
+    """Entry n: expected number of accepted tokens if the n most likely drafted ones are checked."""
     spent_s: float = 0.0
     """Seconds that the round takes besides the pass, for drafting."""
     num_undrafted: int = 0
@@ -130,54 +95,50 @@ def most_likely_first(runs: Sequence[DraftedRow]) -> tuple[list[int], list[float
     """Return the row and the chance of every token, in the order in which they are kept.
 
     Tokens of about the same chance are ordered by their position. After that, rows with more tokens
-    left come first, because the last rows of a batch keep its passes to themselves. No object is
-    made per token.
+    left come first, because the last rows of a batch keep its passes to themselves. `runs` are in
+    the order of their rows. No object is made per token.
     """
-    longest = max(len(run.chances) for run in runs)
+    longest = max([len(run.chances) for run in runs])
     buckets: list[list[DraftedRow]] = [[] for _ in range((_LEVELS + 1) * longest)]
-    for run in sorted(runs, key=lambda run: (-run.num_left, run.row)):
+    for run in sorted(runs, key=attrgetter("num_left"), reverse=True):
         for position, chance in enumerate(run.chances):
             buckets[int(_LEVELS + 0.5 - _LEVELS * chance) * longest + position].append(run)
     rows: list[int] = []
     chances: list[float] = []
     for number, bucket in enumerate(buckets):
-        if bucket:
-            position = number % longest
-            rows += [run.row for run in bucket]
-            chances += [run.chances[position] for run in bucket]
+        for run in bucket:
+            rows.append(run.row)
+            chances.append(run.chances[number % longest])
     return rows, chances
 
 
 def counts(group: CandidateBatch, cost: PassPrices) -> list[CandidateSize]:
     """Return the candidate sizes: no token, and then the tokens that fill each step of the cost."""
-    num_sequences = group.num_sequences
-    plain_s = cost.at(num_sequences, num_sequences)
-    margin = _UNDRAFTED_MARGIN * log2(1 + group.num_undrafted)
-    num_kept, tokens = 0, float(num_sequences)
-    seconds = group.spent_s + plain_s
-    rate = tokens / seconds
-    optimistic_s = plain_s * exp(-_OPTIMISM * cost.spread(num_sequences, num_sequences))
-    optimistic = tokens / (group.spent_s + optimistic_s)
-    sizes = [CandidateSize(num_kept, num_sequences, rate, rate, optimistic, seconds)]
-    num_drafted = len(group.chances)
+    num_sequences, expected, spent_s, num_undrafted = group
+    plain_s, spread = cost.price(num_sequences, num_sequences)
+    optimistic_s = plain_s * exp(-_OPTIMISM * spread)
+    rate, optimistic = num_sequences / (spent_s + plain_s), num_sequences / (spent_s + optimistic_s)
+    sizes = [CandidateSize(0, num_sequences, rate, rate, optimistic, spent_s + plain_s)]
+    margin = _UNDRAFTED_MARGIN * log2(1 + num_undrafted)
+    num_kept, num_drafted = 0, len(expected) - 1
     while num_kept < num_drafted:
-        full = min(cost.last_alike(num_sequences + num_kept + 1) - num_sequences, num_drafted)
-        tokens += group.chances.expected(num_kept, full)
-        num_kept = full
-        num_rows = num_sequences + num_kept
-        pass_s = cost.at(num_sequences, num_rows)
-        spread = cost.spread(num_sequences, num_rows)
-        seconds = group.spent_s + pass_s * exp(spread**2 / 2.0)
+        end = cost.last_alike(num_sequences + num_kept + 1)
+        num_kept = min(end - num_sequences, num_drafted)
+        tokens = num_sequences + expected[num_kept]
+        pass_s, spread = cost.price(num_sequences, num_sequences + num_kept)
+        seconds = spent_s + pass_s * exp(spread**2 / 2.0)
         rate = tokens / seconds
-        with_margin = tokens / (seconds + margin * max(seconds - group.spent_s - plain_s, 0.0))
-        optimistic = tokens / (group.spent_s + max(pass_s * exp(-_OPTIMISM * spread), optimistic_s))
-        sizes.append(CandidateSize(num_kept, num_rows, rate, with_margin, optimistic, seconds))
+        with_margin = tokens / (seconds + margin * max(seconds - spent_s - plain_s, 0.0))
+        optimistic = tokens / (spent_s + max(pass_s * exp(-_OPTIMISM * spread), optimistic_s))
+        size = num_kept, num_sequences + num_kept, rate, with_margin, optimistic, seconds
+        sizes.append(CandidateSize(*size))
     return sizes
 
 
 def best(sizes: Sequence[CandidateSize]) -> CandidateSize:
+    """Return the size with the most tokens per second, or the first if no other gains enough."""
     none, *some = sizes
-    most = max(some, key=lambda count: count.tokens_per_second, default=none)
+    most = max(some, key=attrgetter("tokens_per_second"), default=none)
     is_more = most.tokens_per_second > (1.0 + _GAIN) * none.tokens_per_second
     return most if is_more and most.rate_with_margin > none.rate_with_margin else none
 
@@ -203,24 +164,19 @@ class Exploration:
     """Passes that looks may still take."""
 
     def chosen(self, sizes: Sequence[CandidateSize], best: CandidateSize) -> CandidateSize:
-        """Return the size to look at, which may gain most for its price, or else `best`."""
+        """Return the size to look at, which may gain most for its price, or else `best`.
+
+        The price is in passes of the best size, for the tokens that the look is expected to lose.
+        """
         self.credit = min(self.credit + _EARNED_SHARE, _MAX_CREDIT)
         threshold = (1.0 + _LOOK_GAIN) * max(best.tokens_per_second, best.optimistic_rate)
-        candidates = [
-            one
-            for one in sizes
-            if one.optimistic_rate > threshold and _cost(one, best) <= self.credit
-        ]
-        if not candidates:
-            return best
-        looked_at = max(
-            candidates, key=lambda one: (one.optimistic_rate - threshold) / _cost(one, best)
-        )
-        self.credit -= _cost(looked_at, best)
+        looked_at, most, spent = best, 0.0, 0.0
+        for one in sizes:
+            if one.optimistic_rate > threshold:
+                lost_share = 1.0 - one.tokens_per_second / best.tokens_per_second
+                price = max(lost_share * one.seconds / best.seconds, _MIN_LOOK)
+                gain = (one.optimistic_rate - threshold) / price
+                if price <= self.credit and gain > most:
+                    looked_at, most, spent = one, gain, price
+        self.credit -= spent
         return looked_at
-
-
-def _cost(one: CandidateSize, best: CandidateSize) -> float:
-    """Return the passes of the best size that make the tokens which a look is expected to lose."""
-    share = 1.0 - one.tokens_per_second / best.tokens_per_second
-    return max(share * one.seconds / best.seconds, _MIN_LOOK)

@@ -97,7 +97,7 @@ MUTANTS = (
     Mutant(
         name="looks-cost-nothing",
         path="specdec_core/speculation/token_selection.py",
-        old="        self.credit -= _cost(looked_at, best)\n",
+        old="        self.credit -= spent\n",
         new="",
         breaks="every pass is run in a size that is only to be learnt",
         killed_by=(_LOOKING + "test_looks_take_no_more_than_passes_have_earned",),
@@ -105,7 +105,7 @@ MUTANTS = (
     Mutant(
         name="a-look-may-take-any-time",
         path="specdec_core/speculation/token_selection.py",
-        old=" and _cost(one, best) <= self.credit",
+        old="price <= self.credit and ",
         new="",
         breaks="one look takes as long as a hundred passes",
         killed_by=(_LOOKING + "test_a_look_that_takes_more_than_was_earned_waits",),
@@ -113,8 +113,8 @@ MUTANTS = (
     Mutant(
         name="looked-at-without-hope",
         path="specdec_core/speculation/token_selection.py",
-        old="one.optimistic_rate > threshold and ",
-        new="",
+        old="threshold = (1.0 + _LOOK_GAIN) *",
+        new="threshold = 0.0 *",
         breaks="sizes that cannot be the best are run again and again",
         killed_by=(_LOOKING + "test_a_size_that_could_not_be_the_best_is_never_looked_at",),
     ),

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec_core.speculation.pass_prices import PassPrices
+from specdec_core.speculation.pass_prices import PassPrices, Price
 from specdec_core.speculation.token_selection import (
     CandidateBatch,
     CandidateSize,
-    Chances,
-    ChancesByPosition,
     DraftedRow,
     best,
     counts,
@@ -31,6 +29,10 @@ def tiled_cost(tile_rows: int = 8) -> PassPrices:
     return cost
 
 
+def _expected(chances: list[float]) -> list[float]:
+    return list(itertools.accumulate(chances, initial=0.0))
+
+
 @given(
     st.lists(st.floats(0.0, 1.0), max_size=40),
     st.integers(1, 8),
@@ -41,12 +43,12 @@ def test_no_other_number_at_the_end_of_a_step_is_better(
 ) -> None:
     cost = tiled_cost()
     ordered = sorted(chances, reverse=True)
-    group = CandidateBatch(num_sequences, Chances(ordered), spent_s)
+    group = CandidateBatch(num_sequences, _expected(ordered), spent_s)
     found = counts(group, cost)
     assert [found[0].num_kept, found[-1].num_kept] == [0, len(chances)]
     for count in found:
         tokens = num_sequences + sum(ordered[: count.num_kept])
-        seconds = spent_s + cost.at(num_sequences, num_sequences + count.num_kept)
+        seconds = spent_s + cost.price(num_sequences, num_sequences + count.num_kept).seconds
         assert count.tokens_per_second <= (1.0 + 1e-9) * tokens / seconds
     chosen = best(found)
     assert all(c.tokens_per_second <= 1.02 * chosen.tokens_per_second + 1e-9 for c in found)
@@ -55,11 +57,8 @@ def test_no_other_number_at_the_end_of_a_step_is_better(
 class _EvenCost(PassPrices):
     """1 ms for each drafted row, 10 ms for all others."""
 
-    def at(self, sequences: int, rows: int) -> float:
-        return 0.010 + 0.001 * (rows - sequences)
-
-    def spread(self, sequences: int, rows: int) -> float:
-        return 0.0
+    def price(self, sequences: int, rows: int) -> Price:
+        return Price(0.010 + 0.001 * (rows - sequences), 0.0)
 
     def last_alike(self, rows: int) -> int:
         return rows
@@ -73,34 +72,22 @@ def test_the_more_sequences_gain_nothing_the_more_a_drafted_token_must_earn(
     size = num_undrafted + 1
     for share, is_kept in ((0.99, False), (1.01, True)):
         tokens = [share * price * size / 10] * 6
-        group = CandidateBatch(size, Chances(tokens), num_undrafted=num_undrafted)
+        group = CandidateBatch(size, _expected(tokens), num_undrafted=num_undrafted)
         assert (best(counts(group, _EvenCost())).num_kept > 0) == is_kept
 
 
 def test_a_tile_that_has_begun_is_filled_and_the_next_one_needs_a_reason() -> None:
     cost = tiled_cost()
-    poor = CandidateBatch(4, Chances([0.1] * 20))
+    poor = CandidateBatch(4, _expected([0.1] * 20))
     assert best(counts(poor, cost)).num_rows == 4, "a row costs more than a tenth of a token"
-    fair = CandidateBatch(4, Chances([0.5] * 20))
+    fair = CandidateBatch(4, _expected([0.5] * 20))
     assert best(counts(fair, cost)).num_rows == 8
 
 
 def test_what_was_spent_on_drafting_makes_another_tile_worth_it() -> None:
-    group = CandidateBatch(4, Chances([0.9] * 20), spent_s=0.0)
+    group = CandidateBatch(4, _expected([0.9] * 20), spent_s=0.0)
     without = best(counts(group, tiled_cost())).num_rows
     assert best(counts(group._replace(spent_s=0.1), tiled_cost())).num_rows > without
-
-
-@given(st.floats(0.0, 1.0), st.integers(1, 12), st.integers(0, 5), st.data())
-def test_chances_by_place_are_those_that_could_be_listed(
-    rate: float, size: int, num_places: int, data: st.DataObject
-) -> None:
-    listed = Chances([rate**place for place in range(1, num_places + 1) for _ in range(size)])
-    by_place = ChancesByPosition(rate, size, num_places)
-    assert len(by_place) == len(listed)
-    first = data.draw(st.integers(0, len(listed)))
-    end = data.draw(st.integers(first, len(listed)))
-    assert by_place.expected(first, end) == pytest.approx(listed.expected(first, end))
 
 
 @pytest.mark.parametrize(

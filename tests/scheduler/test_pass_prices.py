@@ -19,16 +19,16 @@ def told() -> PassPrices:
 
 
 def test_prices_are_those_that_were_told_before_any_pass() -> None:
-    assert told().at(8, 8) == pytest.approx(PLAIN_S)
-    assert told().at(8, 32) == pytest.approx(0.042)
+    assert told().price(8, 8).seconds == pytest.approx(PLAIN_S)
+    assert told().price(8, 32).seconds == pytest.approx(0.042)
     assert told().row_share(8) == pytest.approx(8 / 18)
 
 
 def test_the_first_pass_says_how_much_longer_all_of_them_take() -> None:
     prices = told()
     prices.observe(8, 8, 3 * PLAIN_S)
-    assert prices.at(8, 8) == pytest.approx(3 * PLAIN_S, rel=0.02)
-    assert prices.at(8, 32) == pytest.approx(3 * 0.042, rel=0.02)
+    assert prices.price(8, 8).seconds == pytest.approx(3 * PLAIN_S, rel=0.02)
+    assert prices.price(8, 32).seconds == pytest.approx(3 * 0.042, rel=0.02)
 
 
 def test_passes_of_two_sizes_correct_a_wrong_slope() -> None:
@@ -37,21 +37,21 @@ def test_passes_of_two_sizes_correct_a_wrong_slope() -> None:
     for _ in range(5):
         for rows in (8, 32):
             prices.observe(8, rows, PLAIN_S)
-    assert prices.at(8, 32) == pytest.approx(PLAIN_S, rel=0.1)
-    assert prices.at(8, 64) < 0.6 * told().at(8, 64)
+    assert prices.price(8, 32).seconds == pytest.approx(PLAIN_S, rel=0.1)
+    assert prices.price(8, 64).seconds < 0.6 * told().price(8, 64).seconds
 
 
 def test_one_slow_pass_met_other_work_and_three_are_the_machine() -> None:
     prices = told()
     for _ in range(20):
         prices.observe(8, 8, PLAIN_S)
-    settled = prices.at(8, 8)
+    settled = prices.price(8, 8).seconds
     for _ in range(2):
         prices.observe(8, 8, 5 * PLAIN_S)
-        assert prices.at(8, 8) == pytest.approx(settled, rel=0.01)
+        assert prices.price(8, 8).seconds == pytest.approx(settled, rel=0.01)
     prices.observe(8, 8, 5 * PLAIN_S)
-    assert prices.at(8, 8) == pytest.approx(5 * PLAIN_S, rel=0.1)
-    assert prices.at(8, 32) == pytest.approx(5 * 0.042, rel=0.1)
+    assert prices.price(8, 8).seconds == pytest.approx(5 * PLAIN_S, rel=0.1)
+    assert prices.price(8, 32).seconds == pytest.approx(5 * 0.042, rel=0.1)
 
 
 def test_settled_prices_are_computed_again_every_eight_passes() -> None:
@@ -59,11 +59,11 @@ def test_settled_prices_are_computed_again_every_eight_passes() -> None:
     for _ in range(40):
         prices.observe(8, 8, PLAIN_S)
     assert prices.num_seen % 8 == 0
-    before = prices.at(8, 8)
+    before = prices.price(8, 8).seconds
     found = []
     for _ in range(8):
         prices.observe(8, 8, 1.1 * PLAIN_S)
-        found.append(prices.at(8, 8))
+        found.append(prices.price(8, 8).seconds)
     assert found[:7] == [before] * 7
     assert found[7] > before
 
@@ -72,9 +72,9 @@ def test_settled_prices_are_computed_again_at_once_after_a_surprise() -> None:
     prices = told()
     for _ in range(40):
         prices.observe(8, 8, PLAIN_S)
-    before = prices.at(8, 8)
+    before = prices.price(8, 8).seconds
     prices.observe(8, 8, 1.25 * PLAIN_S)
-    assert prices.at(8, 8) > before
+    assert prices.price(8, 8).seconds > before
 
 
 @pytest.mark.parametrize("times_longer", [3, 15])
@@ -87,10 +87,10 @@ def test_drafted_passes_that_met_other_work_are_doubted(num_plain: int, times_lo
     for _ in range(1 if num_plain == 1 else 2):
         prices.observe(8, 64, times_longer * 0.074)
     prices.observe(8, 8, PLAIN_S)
-    assert prices.spread(8, 64) > 0.15
+    assert prices.price(8, 64).spread > 0.15
     for _ in range(4):
         prices.observe(8, 64, 0.074)
-    assert prices.at(8, 64) == pytest.approx(0.074, rel=0.1)
+    assert prices.price(8, 64).seconds == pytest.approx(0.074, rel=0.1)
 
 
 def test_rows_of_different_tiles_are_never_of_one_size() -> None:
