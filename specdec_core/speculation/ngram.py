@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, partial
 
 from specdec_core.config import NgramConfig, SpecMethod, SpeculationConfig
 from specdec_core.speculation.drafter import NO_OFFER, Drafter, Offer, Row
@@ -80,43 +81,30 @@ def estimates(
     return tuple(_CHANCES[kind][is_drawn] for kind in kinds), kinds
 
 
+_new_array = partial(array, "i")
+
+
+@dataclass(eq=False, slots=True)
 class NgramIndex:
     """Earlier occurrences of every suffix of a growing list of token IDs, which the caller owns."""
 
-    __slots__ = (
-        "_begin",
-        "_ids",
-        "_key",
-        "_key_mask",
-        "_links",
-        "_max",
-        "_min",
-        "_older",
-        "_table",
-        "is_drawn",
-        "match_len",
-    )
-
-    def __init__(self, ids: Sequence[int], config: NgramConfig, *, is_drawn: bool = False) -> None:
-        """`is_drawn`: whether the sequence's tokens are sampled, at a temperature above 0."""
-        self._ids = ids
-        self.is_drawn = is_drawn
-        self._min = config.lookup_min
-        self._max = config.lookup_max
-        self._key = 0
-        """Key of the last lookup_min IDs."""
-        self._key_mask = _key_mask(self._min)
-        self._links = array("i")
-        """Entry i: for the prefix of i + 1 IDs, the length of the prefix before it in its slot."""
-        self._table = array("i")
-        """Hash of a lookup_min-gram -> length of the latest prefix that ends with it."""
-        self._begin = 0
-        """Number of IDs before those in the current table."""
-        self._older: tuple[array[int], ...] = ()
-        """Full tables, which are not changed. So no token waits until all entries are moved."""
-        self.match_len = 0
-        """Number of IDs before the last proposal's source that match the last IDs, at most
-        lookup_max."""
+    _ids: Sequence[int]
+    _config: NgramConfig
+    is_drawn: bool = field(default=False, kw_only=True)
+    """Whether the sequence's tokens are sampled, at a temperature above 0."""
+    match_len: int = field(default=0, init=False)
+    """Number of IDs before the last proposal's source that match the last IDs, at most
+    lookup_max."""
+    _key: int = field(default=0, init=False)
+    """Key of the last lookup_min IDs."""
+    _links: array[int] = field(default_factory=_new_array, init=False)
+    """Entry i: for the prefix of i + 1 IDs, the length of the prefix before it in its slot."""
+    _table: array[int] = field(default_factory=_new_array, init=False)
+    """Hash of a lookup_min-gram -> length of the latest prefix that ends with it."""
+    _begin: int = field(default=0, init=False)
+    """Number of IDs before those in the current table."""
+    _older: tuple[array[int], ...] = field(default=(), init=False)
+    """Full tables, which are not changed. So no token waits until all entries are moved."""
 
     def propose(self, num_tokens: int) -> tuple[int, ...]:
         """Return what followed the most recent occurrence of the longest known suffix, or ().
@@ -124,64 +112,56 @@ class NgramIndex:
         A copy that reaches the end of the IDs continues with its own beginning, so a loop is
         continued.
         """
-        links = self._links
-        if len(links) < len(self._ids):
+        ids, links = self._ids, self._links
+        if len(links) < len(ids):
             self._catch_up()
         if not links or (links[-1] == _NONE and not self._older):
             return ()  # the usual case in texts that do not repeat themselves
-        start = self._find_continuation()
+        least, most = self._config.lookup_min, self._config.lookup_max
+        end, num_older = links[-1], len(self._older)
+        best_len, start, num_seen = least - 1, _NONE, 0
+        for _ in range(_MAX_STEPS):
+            while end == _NONE and num_older > 0:
+                num_older -= 1
+                table = self._older[num_older]
+                end = table[self._key % len(table)]
+            if end == _NONE or best_len == most or num_seen == _MAX_CHAIN:
+                break
+            if ids[end - 1] == ids[-1]:  # otherwise only the hash is equal
+                match_len, longest = 1, min(most, end)
+                while match_len < longest and ids[end - match_len - 1] == ids[-match_len - 1]:
+                    match_len += 1
+                num_seen += match_len >= least
+                if match_len > best_len:
+                    best_len, start = match_len, end
+            end = links[end - 1]
+        self.match_len = best_len
         if start == _NONE:
             return ()
-        copied = list(self._ids[start : start + num_tokens])
+        copied = list(ids[start : start + num_tokens])
         while len(copied) < num_tokens:  # the copy reached the end and repeats itself
             copied += copied[: num_tokens - len(copied)]
         return tuple(copied)
 
     def _catch_up(self) -> None:
-        ids, links = self._ids, self._links
-        if len(ids) > self._begin + len(self._table):
-            self._begin_table()
-        key, mask, table = self._key, self._key_mask, self._table
-        num_slots = len(table)
+        """Index the IDs that are new. A table that they would fill is put aside for a larger
+        one."""
+        ids, links, table = self._ids, self._links, self._table
+        if len(ids) > self._begin + len(table):
+            if table:
+                self._older += (table,)
+            self._begin = len(links)
+            num_slots = max(len(table) * _GROWTH, _LEAST_SLOTS)
+            while num_slots < len(ids) - self._begin:
+                num_slots *= _GROWTH
+            self._table = table = array("i", [_NONE]) * num_slots
+        key, mask, num_slots = self._key, _key_mask(self._config.lookup_min), len(table)
         for index in range(len(links), len(ids)):
             key = (key << _ID_BITS ^ ids[index]) & mask
             slot = key % num_slots
             links.append(table[slot])
             table[slot] = index + 1
         self._key = key
-
-    def _begin_table(self) -> None:
-        if self._table:
-            self._older += (self._table,)
-        self._begin = len(self._links)
-        num_slots = max(len(self._table) * _GROWTH, _LEAST_SLOTS)
-        while num_slots < len(self._ids) - self._begin:
-            num_slots *= _GROWTH
-        self._table = array("i", [_NONE]) * num_slots
-
-    def _find_continuation(self) -> int:
-        """Return the length of the prefix whose end has the longest match, the latest of
-        several."""
-        ids, links = self._ids, self._links
-        end, num_older = links[-1], len(self._older)
-        best_len, best, num_seen = self._min - 1, _NONE, 0
-        for _ in range(_MAX_STEPS):
-            while end == _NONE and num_older > 0:
-                num_older -= 1
-                table = self._older[num_older]
-                end = table[self._key % len(table)]
-            if end == _NONE or best_len == self._max or num_seen == _MAX_CHAIN:
-                break
-            if ids[end - 1] == ids[-1]:  # otherwise only the hash is equal
-                match_len, longest = 1, min(self._max, end)
-                while match_len < longest and ids[end - match_len - 1] == ids[-match_len - 1]:
-                    match_len += 1
-                num_seen += match_len >= self._min
-                if match_len > best_len:
-                    best_len, best = match_len, end
-            end = links[end - 1]
-        self.match_len = best_len
-        return best
 
 
 @cache
