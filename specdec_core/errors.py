@@ -23,15 +23,21 @@ class InvalidRequestError(SpecdecError, ValueError):
 def check_range(name: str, value: float, low: float, high: float, wording: str) -> None:
     """Raise InvalidRequestError unless `low` <= `value` <= `high`. `wording` describes that
     range."""
-    if low <= value <= high:
-        return
+    if not low <= value <= high:
+        raise out_of_range(name, value, low, high, wording)
+
+
+def out_of_range(
+    name: str, value: float, low: float, high: float, wording: str
+) -> InvalidRequestError:
+    """Return the error for a number outside `low`..`high`. `wording` describes that range."""
     kind = "integer" if isinstance(value, int) else "decimal"
     code = "invalid_value"  # not a number
     if value < low:
         code = f"{kind}_below_min_value"
     elif value > high:
         code = f"{kind}_above_max_value"
-    raise InvalidRequestError(f"{name} must be {wording}, got {value}", param=name, code=code)
+    return InvalidRequestError(f"{name} must be {wording}, got {value}", param=name, code=code)
 
 
 class ModelNotSupportedError(SpecdecError, ValueError):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from specdec_core.errors import InvalidRequestError, check_range
+from specdec_core.errors import InvalidRequestError, out_of_range
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling_params import SamplingParams, SamplingRules
 
@@ -84,8 +84,9 @@ class Request:
                 f"num_draft_tokens must not be negative, got {self.num_draft_tokens}",
                 param="speculative.num_speculative_tokens",
             )
-        limits = f"in -{MAX_PRIORITY}..{MAX_PRIORITY}"
-        check_range("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY, limits)
+        if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
+            limits = f"in -{MAX_PRIORITY}..{MAX_PRIORITY}"
+            raise out_of_range("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY, limits)
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise InvalidRequestError(
                 f"timeout_s must be positive, got {self.timeout_s}", param="timeout_s"
@@ -101,8 +102,10 @@ class Request:
                 param="cache_salt",
                 code="string_above_max_length",
             )
-        self._check_resume()
-        self._check_choice()
+        if self.resume_token_ids:
+            self._check_resume()
+        if self.params.allowed_token_ids:
+            self._check_choice()
 
     def _check_resume(self) -> None:
         """Check that this request can have emitted the resumed IDs."""
@@ -126,7 +129,7 @@ class Request:
         banned = {word[0] for word in params.bad_words if len(word) == 1}
         if params.min_tokens:
             banned |= self.stop_ids
-        if params.allowed_token_ids and banned.issuperset(params.allowed_token_ids):
+        if banned.issuperset(params.allowed_token_ids):
             raise InvalidRequestError(
                 "allowed_token_ids: bad_words and min_tokens ban every one of "
                 f"{sorted(set(params.allowed_token_ids))[:8]}, so that no token can be chosen",
@@ -175,8 +178,6 @@ class RequestStats:
     """Target passes that committed tokens."""
     num_drafted: int = 0
     num_accepted: int = 0
-    acceptance_histogram: tuple[int, ...] = ()
-    """Index j: rounds with a proposal that accepted j of its tokens."""
     steps: tuple[tuple[int, int], ...] = ()
     """(drafted, accepted) of every round with a proposal, in order."""
     queue_s: float = 0.0
@@ -188,7 +189,16 @@ class RequestStats:
     @property
     def num_proposed_rounds(self) -> int:
         """Rounds that checked a proposal; the others were plain decoding."""
-        return sum(self.acceptance_histogram)
+        return len(self.steps)
+
+    @property
+    def acceptance_histogram(self) -> tuple[int, ...]:
+        """Index j: rounds with a proposal that accepted j of its tokens."""
+        counts: list[int] = []
+        for _, num_accepted in self.steps:
+            counts += [0] * (num_accepted + 1 - len(counts))
+            counts[num_accepted] += 1
+        return tuple(counts)
 
     @property
     def mean_acceptance_length(self) -> float:

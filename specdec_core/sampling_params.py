@@ -18,7 +18,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple, get_type_hints
 
-from specdec_core.errors import InvalidRequestError, check_range
+from specdec_core.errors import InvalidRequestError, out_of_range
 from specdec_core.grammar import Grammar, GrammarCompiler, GrammarSpec
 
 MAX_SEED = 2**63 - 1
@@ -233,19 +233,13 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for name, shown_name, (low, high, text) in _LIMITED:
             value = getattr(self, name)
-            if value is not None:
-                check_range(shown_name, value, low, high, text)
-        limit = self.max_tokens
-        check_range("min_tokens", self.min_tokens, 0, limit, f"in 0..max_tokens={limit}")
-        self._check_bias()
-        for name in ("stop_token_ids", "allowed_token_ids"):
-            wrong = next((i for i in getattr(self, name) if i < 0), None)
-            if wrong is not None:
-                raise InvalidRequestError(f"{name} must not be negative, got {wrong}", param=name)
-        if not all(word and min(word) >= 0 for word in self.bad_words):
-            raise InvalidRequestError(
-                "bad_words must be non-empty lists of non-negative ids", param="bad_words"
-            )
+            if value is not None and not low <= value <= high:
+                raise out_of_range(shown_name, value, low, high, text)
+        if not 0 <= self.min_tokens <= self.max_tokens:
+            limit = self.max_tokens
+            raise out_of_range("min_tokens", self.min_tokens, 0, limit, f"in 0..max_tokens={limit}")
+        if self.stop_token_ids or self.allowed_token_ids or self.bad_words or self.logit_bias:
+            self._check_ids()
         if self.grammar is not None and (self.ignore_eos or self.min_tokens):
             raise InvalidRequestError(
                 "structured output ends where its grammar ends: leave ignore_eos and "
@@ -253,7 +247,8 @@ class SamplingParams:
                 param="ignore_eos" if self.ignore_eos else "min_tokens",
             )
 
-    def _check_bias(self) -> None:
+    def _check_ids(self) -> None:
+        """Check the fields that name token IDs."""
         for token_id, bias in self.logit_bias:
             if token_id < 0 or not -MAX_BIAS <= bias <= MAX_BIAS:
                 raise InvalidRequestError(
@@ -264,6 +259,14 @@ class SamplingParams:
         if len(set(biased_ids)) < len(biased_ids):
             raise InvalidRequestError(
                 f"logit_bias names an id twice: {biased_ids}", param="logit_bias"
+            )
+        for name in ("stop_token_ids", "allowed_token_ids"):
+            wrong = next((i for i in getattr(self, name) if i < 0), None)
+            if wrong is not None:
+                raise InvalidRequestError(f"{name} must not be negative, got {wrong}", param=name)
+        if not all(word and min(word) >= 0 for word in self.bad_words):
+            raise InvalidRequestError(
+                "bad_words must be non-empty lists of non-negative ids", param="bad_words"
             )
 
     @property

@@ -234,7 +234,6 @@ def _stats_from_pb(event: pb.TokenEvent) -> RequestStats:
         num_rounds=message.num_rounds,
         num_drafted=message.num_draft_tokens,
         num_accepted=message.num_accepted_draft_tokens,
-        acceptance_histogram=tuple(message.acceptance_histogram),
         steps=tuple(zip(message.per_step_drafted, message.per_step_accepted, strict=True)),
         queue_s=message.queue_time_ms / 1000,
         num_preemptions=message.num_preemptions,

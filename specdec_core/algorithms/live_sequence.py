@@ -110,7 +110,6 @@ class LiveSequence:
             num_rounds=self.history.num_rounds,
             num_drafted=self.history.num_drafted,
             num_accepted=self.history.num_accepted,
-            acceptance_histogram=tuple(self.history.histogram),
             steps=tuple(self.history.steps),
             queue_s=admitted_at - self.arrived_at,
         )
@@ -164,7 +163,7 @@ class RequestQueue:
 
     def drop_finished(self) -> None:
         for sequence in self.admitted:
-            if sequence.finish_reason and sequence.drafter:
+            if sequence.finish_reason and sequence.drafter and sequence.drafter.learns:
                 sequence.drafter.end(sequence)
         self.admitted = [sequence for sequence in self.admitted if not sequence.finish_reason]
 

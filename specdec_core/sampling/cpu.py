@@ -61,7 +61,13 @@ class ChoiceKernels:
             z_NV = z_NV.contiguous()
         address, step = z_NV.data_ptr(), z_NV.stride(0) * z_NV.element_size()
         is_bf16 = z_NV.dtype == torch.bfloat16
-        records = [_record(row, address + i * step, is_bf16) for i, row in enumerate(rows)]
+        records = []
+        for row in rows:
+            params = row.rules.params
+            min_x = math.log(params.min_p) if params.min_p > 0.0 else -math.inf
+            cut = params.top_p, params.top_k, params.temperature, min_x
+            records.append(_ROW.pack(address, params.seed, row.position, *cut, is_bf16))
+            address += step
         chosen = (c_int64 * len(rows))()
         threads = torch.get_num_threads()
         self._choose(b"".join(records), len(rows), z_NV.shape[1], chosen, threads)
@@ -96,14 +102,9 @@ class ChoiceKernels:
 
 
 def choice_kernels_for(logits: Tensor) -> ChoiceKernels | None:
-    """Return the kernels that this process uses if they can read `logits`, otherwise None."""
-    return choice_kernels() if logits.device.type == "cpu" else None
-
-
-def choice_kernels() -> ChoiceKernels | None:
-    """Return the kernels that this process uses, or None if it has loaded none."""
+    """Return the kernels if this process has loaded them and they can read `logits`, or None."""
     is_loaded = load_choice_kernels.cache_info().currsize > 0
-    return load_choice_kernels() if is_loaded else None
+    return load_choice_kernels() if is_loaded and logits.device.type == "cpu" else None
 
 
 @lru_cache(maxsize=1)
@@ -126,18 +127,3 @@ def build_choice_kernels(flags: Sequence[str] = FLAGS) -> ChoiceKernels:
     """Build the kernels, unless this machine has a build. Raises OSError or SubprocessError."""
     library, _ = build_library(_SOURCE, flags)
     return ChoiceKernels(library)
-
-
-def _record(row: SampleRow, address: int, is_bf16: bool) -> bytes:
-    params = row.rules.params
-    min_x = math.log(params.min_p) if params.min_p > 0.0 else -math.inf
-    return _ROW.pack(
-        address,
-        params.seed,
-        row.position,
-        params.top_p,
-        params.top_k,
-        params.temperature,
-        min_x,
-        is_bf16,
-    )

@@ -28,10 +28,7 @@ from specdec_core.sampling_params import SampleRow, SamplingRules
 
 
 def process(z_NV: Tensor, rows: Sequence[SampleRow]) -> Tensor:
-    """Return the logits to sample from: a float32 copy if a rule changes any logit, otherwise
-    `z_NV`."""
-    if not any([row.rules.logit_fields for row in rows]):
-        return z_NV
+    """Return a float32 copy of the logits, as the rules of the rows change them."""
     z_NV = z_NV.to(torch.float32, copy=True)
     for group in _groups(rows):
         active = group.rules.logit_fields

@@ -57,11 +57,13 @@ def choose(logits: Tensor, rows: Sequence[SampleRow], vocab_size: int) -> list[i
     once, and again for rows that their first candidates leave undecided.
     """
     assert logits.shape[0] == len(rows)
-    z_NV = process(logits[:, :vocab_size], rows)
+    z_NV = logits[:, :vocab_size]
+    if any([row.rules.logit_fields for row in rows]):
+        z_NV = process(z_NV, rows)
     kernels = choice_kernels_for(z_NV)
     chosen = [UNDECIDED] * len(rows) if kernels is None else kernels.choose(z_NV, rows)
-    left = [i for i, token in enumerate(chosen) if token == UNDECIDED]
-    if left:
+    if UNDECIDED in chosen:
+        left = [i for i, token in enumerate(chosen) if token == UNDECIDED]
         tokens = _choose_in_attempts(_take(z_NV, left), [rows[i] for i in left])
         for i, token in zip(left, tokens, strict=True):
             chosen[i] = token

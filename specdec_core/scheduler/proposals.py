@@ -177,9 +177,9 @@ class Proposer:
             drafter.learn(rows, observed)
 
     def end(self, sequence: Sequence) -> None:
-        """Note that a sequence has ended. Its drafter may learn of its last pass before it
+        """Note that a sequence has ended. A drafter that learns hears of its last pass before it
         forgets."""
-        if sequence.drafter is not None:
+        if sequence.drafter is not None and sequence.drafter.learns:
             self._ended.append(sequence)
 
     def forget_ended(self) -> None:

@@ -258,7 +258,6 @@ class Sequence:
             num_rounds=self.history.num_rounds,
             num_drafted=self.history.num_drafted,
             num_accepted=self.history.num_accepted,
-            acceptance_histogram=tuple(self.history.histogram),
             steps=tuple(self.history.steps),
             queue_s=admitted_at - self.arrived_at,
             num_preemptions=self.num_preemptions,

@@ -87,7 +87,7 @@ class Drafter(Protocol):
     num_cache_layers: int = 0
     """Layers that the drafter adds to the target's KV cache."""
     learns: bool = False
-    """Whether `learn` is called. If False, the caller makes no records for it."""
+    """Whether `learn` and `end` are called. If False, the caller makes no records for them."""
 
     def begin(self, row: Row) -> object:
         """Return the drafter's record of a new row, which `Row.draft_state` is from then on.

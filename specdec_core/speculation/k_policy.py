@@ -123,15 +123,6 @@ class AcceptanceHistory:
     """Acceptance rates by source, or source and kind (AcceptanceEstimator.key), for policies that
     learn. Only those seen so far are present."""
 
-    @property
-    def histogram(self) -> list[int]:
-        """Index j: rounds with a proposal that accepted j of its tokens."""
-        counts: list[int] = []
-        for _, num_accepted in self.steps:
-            counts += [0] * (num_accepted + 1 - len(counts))
-            counts[num_accepted] += 1
-        return counts
-
     def record(self, num_drafted: int, num_accepted: int) -> None:
         self.num_rounds += 1
         self.num_drafted += num_drafted

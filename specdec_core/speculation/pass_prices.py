@@ -295,8 +295,8 @@ class PassPrices:
     def _learn(self, size: _Size, point: _Coordinates, surprise: float) -> None:
         covered = [_on(point, row) for row in self._spread]
         prior_variance = _on(point, covered) + size.variance
-        # Other work makes a pass longer, never shorter. So a pass that is much too long says little,
-        # and its price stays uncertain.
+        # Other work makes a pass longer, never shorter. So a pass that is much too long says
+        # little, and its price stays uncertain.
         variance = prior_variance + _NOISE**2 + max(surprise - _LONG, 0.0) ** 2
         if self.num_seen > 1 and abs(surprise) > _FAR * sqrt(prior_variance + _NOISE**2):
             variance = self._doubt_far(size, surprise, prior_variance + _NOISE**2)

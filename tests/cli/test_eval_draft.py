@@ -120,7 +120,7 @@ def _run(tokens_per_second: float, accepted: int, k: int) -> TimedRun:
         num_drafted=10 * k,
         num_accepted=accepted,
     )
-    request_stats = {"1": RequestStats(num_accepted=accepted, acceptance_histogram=(0, 10))}
+    request_stats = {"1": RequestStats(num_accepted=accepted, steps=((1, 1),) * 10)}
     return TimedRun(
         tokens={"1": (1, 2)},
         request_stats=request_stats,

@@ -86,8 +86,9 @@ def test_an_empty_prompt_is_refused() -> None:
 
 
 def test_acceptance_length_counts_the_next_token() -> None:
-    stats = RequestStats(num_rounds=9, num_accepted=6, acceptance_histogram=(1, 0, 3))
+    stats = RequestStats(num_rounds=9, num_accepted=6, steps=((2, 0), (3, 2), (2, 2), (2, 2)))
     assert stats.num_proposed_rounds == 4
+    assert stats.acceptance_histogram == (1, 0, 3)
     assert stats.mean_acceptance_length == 2.5
 
 

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from specdec_core.kernels.build import FLAGS
 from specdec_core.loading.loader import make_decoder
-from specdec_core.sampling import cpu as native_choice
+from specdec_core.sampling import sampler
 from specdec_core.sampling.cpu import (
     UNDECIDED,
     ChoiceKernels,
     build_choice_kernels,
+    choice_kernels_for,
     load_choice_kernels,
 )
 from specdec_core.sampling.sampler import NO_CHOICE, choose
@@ -227,7 +228,7 @@ def test_pytorch_decides_what_the_kernels_leave(
     kernels: ChoiceKernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = rows_of([SamplingParams(top_p=0.5, seed=s) for s in range(64)])
-    monkeypatch.setattr(native_choice, "choice_kernels", lambda: kernels)
+    monkeypatch.setattr(sampler, "choice_kernels_for", lambda logits: kernels)
     assert choose(torch.zeros(64, 2), rows, 2) == [0] * 64
 
 
@@ -239,7 +240,7 @@ def test_without_a_compiler_pytorch_chooses(
     try:
         with caplog.at_level(logging.WARNING):
             assert load_choice_kernels() is None
-        assert native_choice.choice_kernels() is None
+        assert choice_kernels_for(torch.zeros(1)) is None
     finally:
         load_choice_kernels.cache_clear()
     assert "/nowhere/cc" in caplog.text
@@ -253,4 +254,4 @@ def test_a_model_that_is_loaded_brings_the_kernels_unless_they_are_refused(
         pytest.skip("no C compiler")
     load_choice_kernels.cache_clear()
     make_decoder(tiny_model("llama"), enforce_eager=enforce_eager)
-    assert (native_choice.choice_kernels() is None) == enforce_eager
+    assert (choice_kernels_for(torch.zeros(1)) is None) == enforce_eager

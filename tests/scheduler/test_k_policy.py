@@ -20,7 +20,7 @@ def test_a_round_that_accepted_nothing_counts_and_a_plain_one_does_not() -> None
     history = AcceptanceHistory()
     for num_drafted, num_accepted in ((0, 0), (4, 0), (4, 3), (2, 0), (0, 0)):
         history.record(num_drafted, num_accepted)
-    assert history.histogram == [2, 0, 0, 1]
+    assert history.steps == [(4, 0), (4, 3), (2, 0)]
     assert (history.num_rounds, history.num_drafted, history.num_accepted) == (5, 10, 3)
 
 

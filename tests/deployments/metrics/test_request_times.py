@@ -16,9 +16,7 @@ from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 
 REQUEST = Request(request_id="r", prompt_token_ids=(1, 2, 3), params=SamplingParams())
-STATS = RequestStats(
-    num_drafted=8, num_accepted=6, acceptance_histogram=(0, 0, 1, 0, 1), queue_s=0.5
-)
+STATS = RequestStats(num_drafted=8, num_accepted=6, steps=((4, 2), (4, 4)), queue_s=0.5)
 
 
 def observed(

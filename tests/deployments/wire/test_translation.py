@@ -269,7 +269,6 @@ def test_events_come_back(
         num_rounds=3,
         num_drafted=8,
         num_accepted=2,
-        acceptance_histogram=(1, 0, 1),
         steps=((4, 0), (4, 2)),
         num_cached_tokens=5,
     )
