@@ -12,14 +12,9 @@ from typing import Any, NamedTuple
 
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
+from specdec_core.speculation.acceptance import AcceptanceHistory
 from specdec_core.speculation.drafter import Offer
-from specdec_core.speculation.k_policy import (
-    AcceptanceHistory,
-    Decision,
-    KPolicy,
-    OfferedRow,
-    Terms,
-)
+from specdec_core.speculation.k_policy import Decision, KPolicy, OfferedRow, Terms
 
 Record = dict[str, Any]
 _INFO_FIELDS = ("step_times", "tile_rows", "max_num_seqs")

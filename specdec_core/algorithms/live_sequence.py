@@ -12,8 +12,8 @@ from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling.sampler import NO_CHOICE
 from specdec_core.sampling.token_logprobs import PromptShare
 from specdec_core.sampling_params import SamplingRules
+from specdec_core.speculation.acceptance import AcceptanceHistory
 from specdec_core.speculation.drafter import Drafter
-from specdec_core.speculation.k_policy import AcceptanceHistory
 from specdec_core.speculation.registry import draft_limit
 from specdec_core.worker.verification import Verdict
 

@@ -4,12 +4,9 @@ from specdec_core.scheduler.commands import Command, Drained, Emit, SendFree, Se
 from specdec_core.scheduler.scheduler import Scheduler
 from specdec_core.scheduler.sequence import SequenceStatus
 from specdec_core.scheduler.stats import ReplicaCounters, SchedulerCounters
-from specdec_core.speculation.k_policy import (
-    AcceptanceHistory,
-    DraftLengthReason,
-    FixedPolicy,
-    KPolicy,
-)
+from specdec_core.speculation.acceptance import AcceptanceHistory
+from specdec_core.speculation.k_policy import DraftLengthReason, KPolicy
+from specdec_core.speculation.policies import FixedPolicy
 
 __all__ = [
     "AcceptanceHistory",

@@ -15,8 +15,9 @@ from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import DRAFT, EMPTY_HASH, LeaseRow, Role, hashes_behind
 from specdec_core.request import FinishReason, Request, RequestStats
 from specdec_core.sampling_params import SamplingRules
+from specdec_core.speculation.acceptance import AcceptanceHistory
 from specdec_core.speculation.drafter import Drafter, Offer
-from specdec_core.speculation.k_policy import AcceptanceHistory, DraftLengthReason
+from specdec_core.speculation.k_policy import DraftLengthReason
 
 PRIORITY_STEP_S = 30.0
 """Seconds of earlier or later arrival that one step of priority is worth. The credit is fixed, so a

@@ -13,14 +13,9 @@ from collections.abc import Sequence
 
 from specdec_core.config import SchedulerConfig
 from specdec_core.scheduler.rows import ScheduledRow, rank_of
+from specdec_core.speculation.acceptance import AcceptanceHistory
 from specdec_core.speculation.drafter import NO_OFFER
-from specdec_core.speculation.k_policy import (
-    DRAFT_REPLICA,
-    AcceptanceHistory,
-    DraftLengthReason,
-    KPolicy,
-    OfferedRow,
-)
+from specdec_core.speculation.k_policy import DRAFT_REPLICA, DraftLengthReason, KPolicy, OfferedRow
 
 
 class VerificationBudget:

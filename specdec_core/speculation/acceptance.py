@@ -20,12 +20,77 @@ itself.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import cache, partial
 from itertools import repeat
 from math import sqrt
 
 from specdec_core.speculation.drafter import Offer
-from specdec_core.speculation.k_policy import AcceptanceHistory, AcceptanceRate
+
+
+@dataclass(eq=False, slots=True)
+class AcceptanceRate:
+    """Recent chance that a drafted token is accepted once those before it were.
+
+    A trial is a drafted token that was accepted, or the one at which a proposal broke.
+    """
+
+    half_life: float
+    """Trials after which a trial counts half."""
+    num_accepted: float = 0.0
+    num_trials: float = 0.0
+
+    def note(self, num_accepted: int, num_trials: int) -> None:
+        kept = 0.5 ** (num_trials / self.half_life)
+        self.num_accepted = self.num_accepted * kept + num_accepted
+        self.num_trials = self.num_trials * kept + num_trials
+
+    def estimate(self, prior: float, weight: float) -> float:
+        """Return the estimated chance, with `prior` counted as `weight` trials."""
+        return (self.num_accepted + weight * prior) / (self.num_trials + weight)
+
+    def forget(self, most: float) -> None:
+        """Reduce the weight of what was seen so far to at most `most` trials."""
+        kept = min(most / self.num_trials, 1.0) if self.num_trials else 1.0
+        self.num_accepted *= kept
+        self.num_trials *= kept
+
+
+_RECENT = 32.0
+"""Half-life of one sequence's trials. A text changes its nature within a few hundred tokens."""
+_recent_rates = partial(defaultdict[str, AcceptanceRate], partial(AcceptanceRate, _RECENT))
+
+
+@cache
+def _step(num_drafted: int, num_accepted: int) -> tuple[int, int]:
+    """Return one shared object for all equal rounds, because histories of live sequences are
+    long."""
+    return num_drafted, num_accepted
+
+
+@dataclass(eq=False, slots=True)
+class AcceptanceHistory:
+    """Results of one sequence's rounds so far."""
+
+    is_drawn: bool = False
+    """Whether its tokens are sampled, at a temperature above 0."""
+    num_rounds: int = 0
+    num_drafted: int = 0
+    num_accepted: int = 0
+    steps: list[tuple[int, int]] = field(default_factory=list)
+    """(drafted, accepted) of every round with a proposal, in order."""
+    rates: defaultdict[str, AcceptanceRate] = field(default_factory=_recent_rates)
+    """Acceptance rates by source, or source and kind (AcceptanceEstimator.key), for policies that
+    learn. Only those seen so far are present."""
+
+    def record(self, num_drafted: int, num_accepted: int) -> None:
+        self.num_rounds += 1
+        self.num_drafted += num_drafted
+        self.num_accepted += num_accepted
+        if num_drafted:
+            self.steps.append(_step(num_drafted, num_accepted))
+
 
 _WEIGHTS = (16.0, 4.0, 64.0, 256.0)
 """Numbers of trials that the past of all may count for in the estimate of one sequence. The first

@@ -21,13 +21,13 @@ from specdec_core.speculation.acceptance import (
     FEW,
     AcceptanceByKind,
     AcceptanceEstimator,
+    AcceptanceHistory,
     DrafterBackoff,
 )
 from specdec_core.speculation.draft_load import DraftLoad, DraftPlan
 from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.k_policy import (
     DRAFT_REPLICA,
-    AcceptanceHistory,
     Decision,
     DraftLengthReason,
     OfferedRow,

@@ -20,7 +20,7 @@ from itertools import product
 from math import exp, log, log2, sqrt
 from typing import NamedTuple, Protocol
 
-from specdec_core.speculation.pass_sizes import last_of_class
+from specdec_core.speculation.step_costs import last_of_class
 from specdec_core.step_times import StepTime
 
 _GUESSED_ROWS = 8.0

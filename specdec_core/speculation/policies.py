@@ -1,13 +1,29 @@
-"""Factory for the K policy that a configuration names."""
+"""The K policies by name, and those that learn nothing: a fixed K, and one by a schedule."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
+
 from specdec_core.config import KPolicyName, SchedulerConfig
+from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo
+from specdec_core.speculation.acceptance import AcceptanceHistory
+from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import FixedPolicy, KPolicy, SchedulePolicy
+from specdec_core.speculation.k_policy import (
+    Decision,
+    DraftLengthReason,
+    KPolicy,
+    OfferedRow,
+    Terms,
+    decision,
+)
 
 
 def make_k_policy(config: SchedulerConfig) -> KPolicy:
+    """Return the policy that the configuration names."""
     speculation = config.speculation
     match speculation.k_policy:
         case KPolicyName.GOODPUT:
@@ -15,3 +31,66 @@ def make_k_policy(config: SchedulerConfig) -> KPolicy:
         case KPolicyName.SCHEDULE:
             return SchedulePolicy(speculation.k_schedule)
     return FixedPolicy(speculation.num_draft_tokens)
+
+
+class _Configured:
+    """A policy that learns nothing. It checks every token that it lets drafters offer."""
+
+    is_selective: ClassVar[bool] = False
+    is_draft_short: ClassVar[bool] = False
+    figures: ClassVar[Mapping[str, float]] = MappingProxyType({})
+
+    def welcome(self, info: ReplicaInfo) -> None:
+        pass
+
+    def k_of(self, num_live: int) -> int:
+        """Return K while `num_live` sequences share a target."""
+        raise NotImplementedError
+
+    def terms(self, source: str, num_live: int) -> Terms:
+        return Terms(self.k_of(num_live), DraftLengthReason.CONFIGURED)
+
+    def draft_steps(
+        self,
+        history: AcceptanceHistory,
+        limit: int,
+        num_live: int,
+        targets_per_draft: float = 1.0,
+        local: OfferedRow | None = None,
+    ) -> Decision:
+        k = 0 if local is not None else min(self.k_of(num_live), limit)
+        return decision(k, DraftLengthReason.CONFIGURED)
+
+    def num_checked(self, rows: Sequence[OfferedRow], tile_rows: int) -> list[Decision]:
+        reason = DraftLengthReason.CONFIGURED
+        return [decision(len(row.offer.tokens), reason) for row in rows]
+
+    def learn(
+        self, history: AcceptanceHistory, source: str, offer: Offer, chosen: Sequence[int]
+    ) -> None:
+        pass
+
+    def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPolicy(_Configured):
+    """A policy with a constant K."""
+
+    k: int
+
+    def k_of(self, num_live: int) -> int:
+        return self.k
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePolicy(_Configured):
+    """K by the number of live sequences, like vLLM's num_speculative_tokens_per_batch_size."""
+
+    schedule: tuple[tuple[int, int, int], ...]
+    """Ranges (first, last, K) of live sequences. K is 0 outside all ranges."""
+
+    def k_of(self, num_live: int) -> int:
+        ks = (k for first, last, k in self.schedule if first <= num_live <= last)
+        return next(ks, 0)

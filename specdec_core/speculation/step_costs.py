@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import exp, log
 from statistics import median
 from typing import NamedTuple
-
-from specdec_core.speculation.pass_sizes import last_of_class
 
 _PRIOR_SPREAD = 0.02
 """Standard deviation of a coordinate, relative to its mean, at which data and prior count the
@@ -335,6 +334,17 @@ class CostModel:
         ]
         base_s, (row_s, sequence_s) = fit_line(points, first_share=self.slope_share)
         return CostLine(base_s, row_s, sequence_s)
+
+
+@lru_cache(maxsize=4096)
+def last_of_class(count: int, per_octave: int) -> int:
+    """Return the largest size of the class that `count` belongs to.
+
+    There are `per_octave` classes between a power of two and the next. A size below twice this
+    number has a class of its own.
+    """
+    step = max(1 << (count.bit_length() - 1), per_octave) // per_octave
+    return -(-count // step) * step
 
 
 def alike(count: int) -> int:

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from specdec_core.speculation.acceptance import AcceptanceEstimator
-from specdec_core.speculation.k_policy import AcceptanceHistory
+from specdec_core.speculation.acceptance import AcceptanceEstimator, AcceptanceHistory
 
 K = 4
 

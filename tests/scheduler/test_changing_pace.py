@@ -12,7 +12,8 @@ import pytest
 
 from specdec_core.messages import LeaseRow, Role, RowResult
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import FixedPolicy, KPolicy
+from specdec_core.speculation.k_policy import KPolicy
+from specdec_core.speculation.policies import FixedPolicy
 from tests.scheduler.test_goodput import Run, World
 
 SLOWNESS = 5.0

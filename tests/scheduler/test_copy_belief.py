@@ -10,10 +10,10 @@ import pytest
 
 from specdec_core.config import NgramConfig, SpecMethod
 from specdec_core.messages import Role
-from specdec_core.speculation.acceptance import AcceptanceByKind
+from specdec_core.speculation.acceptance import AcceptanceByKind, AcceptanceHistory
 from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import AcceptanceHistory, Decision, OfferedRow
+from specdec_core.speculation.k_policy import Decision, OfferedRow
 from specdec_core.speculation.ngram import MAX_MATCH, estimates
 from tests.scheduler.cell import Cell, config, request
 from tests.scheduler.fake_replica import info

@@ -15,17 +15,12 @@ import pytest
 
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
 from specdec_core.scheduler.verification_budget import whole_tiles
+from specdec_core.speculation.acceptance import AcceptanceHistory
 from specdec_core.speculation.draft_load import DraftLoad, DraftPlan
 from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import (
-    DRAFT_REPLICA,
-    AcceptanceHistory,
-    DraftLengthReason,
-    FixedPolicy,
-    KPolicy,
-    OfferedRow,
-)
+from specdec_core.speculation.k_policy import DRAFT_REPLICA, DraftLengthReason, KPolicy, OfferedRow
+from specdec_core.speculation.policies import FixedPolicy
 
 LOOKUP = "ngram"
 MAX_K = 8

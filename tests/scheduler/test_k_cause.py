@@ -17,9 +17,10 @@ from specdec_core.config import (
 )
 from specdec_core.messages import Role
 from specdec_core.scheduler import DraftLengthReason, FixedPolicy
+from specdec_core.speculation.acceptance import AcceptanceHistory
 from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import DRAFT_REPLICA, AcceptanceHistory, Terms
+from specdec_core.speculation.k_policy import DRAFT_REPLICA, Terms
 from tests.scheduler.cell import Cell, config, request
 from tests.scheduler.fake_replica import info
 from tests.scheduler.modelled.world import Costs, World

@@ -11,7 +11,8 @@ from specdec_core.config import KPolicyName, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from specdec_core.scheduler import AcceptanceHistory, FixedPolicy
 from specdec_core.speculation.drafter import Offer
-from specdec_core.speculation.k_policy import Decision, SchedulePolicy, Terms
+from specdec_core.speculation.k_policy import Decision, Terms
+from specdec_core.speculation.policies import SchedulePolicy
 from tests.scheduler.cell import Cell, config, request
 from tests.scheduler.fake_replica import info
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.k_trace import Record, TracedK, replay
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import FixedPolicy
+from specdec_core.speculation.policies import FixedPolicy
 from tests.scheduler.test_goodput import Run, World
 
 WORLDS = [

@@ -20,9 +20,10 @@ from typing import NamedTuple
 import pytest
 
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
+from specdec_core.speculation.acceptance import AcceptanceHistory
 from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import AcceptanceHistory, OfferedRow
+from specdec_core.speculation.k_policy import OfferedRow
 from specdec_core.step_times import StepTime
 from tests.scheduler.fake_replica import info
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.k_trace import Record, TracedK
 from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
-from specdec_core.speculation.k_policy import FixedPolicy
+from specdec_core.speculation.policies import FixedPolicy
 from tests.scheduler.cell import Cell, config, request
 from tests.scheduler.fake_replica import info
 from tests.scheduler.modelled.world import Costs, World

@@ -20,7 +20,7 @@ from specdec_core.config import (
 from specdec_core.messages import GroupLease, Role
 from specdec_core.scheduler import SendLease
 from specdec_core.scheduler.replicas import Device, OpenLease, ReplicaSet
-from specdec_core.speculation.k_policy import FixedPolicy
+from specdec_core.speculation.policies import FixedPolicy
 from tests.scheduler.cell import Cell, config, request
 from tests.scheduler.fake_replica import info
 from tests.scheduler.modelled.world import Costs, World

@@ -8,9 +8,10 @@ import pytest
 
 from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
+from specdec_core.speculation.acceptance import AcceptanceHistory
 from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.goodput import GoodputPolicy
-from specdec_core.speculation.k_policy import DRAFT_REPLICA, AcceptanceHistory
+from specdec_core.speculation.k_policy import DRAFT_REPLICA
 from specdec_core.step_times import StepTime
 from tests.scheduler.cell import Cell, config, request
 from tests.scheduler.fake_replica import info

@@ -15,8 +15,9 @@ from specdec_core import Request, SamplingParams, SchedulerConfig, SpeculationCo
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError
+from specdec_core.speculation.acceptance import AcceptanceHistory
 from specdec_core.speculation.drafter import Drafter, Observed, Offer, Row
-from specdec_core.speculation.k_policy import AcceptanceHistory, OfferedRow
+from specdec_core.speculation.k_policy import OfferedRow
 from specdec_core.speculation.registry import DRAFTERS
 from tests.equivalence.test_fakes import VOCAB, make_requests, outputs, plain
 from tests.fakes import NoisyCopy, TokenListModel
