@@ -71,9 +71,8 @@ class SpecMethod(StrEnum):
     """Decoding without speculation."""
 
 
-def uses_draft_model(method: str) -> bool:
-    """Return whether a draft replica proposes under this method."""
-    return method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID)
+DRAFT_MODEL_METHODS = frozenset({SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID})
+"""Methods under which a draft replica proposes."""
 
 
 class KPolicyName(StrEnum):
@@ -178,7 +177,7 @@ class SpeculationConfig:
 
     @property
     def uses_draft_model(self) -> bool:
-        return self.method is not None and uses_draft_model(self.method)
+        return self.method in DRAFT_MODEL_METHODS
 
     def resolved(self, *, has_draft: bool) -> SpeculationConfig:
         """Return the configuration with a method, for an engine with or without a draft model."""

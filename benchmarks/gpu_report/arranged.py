@@ -13,7 +13,7 @@ from benchmarks.paper.recorded_draft import RecordedDraft
 from benchmarks.synthetic import lookups_from
 from specdec_core import Request, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import KPolicyName, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.model import CachedModel
 from specdec_core.request import FinishReason
@@ -54,7 +54,7 @@ def engine(
     is_plain = way.method is SpecMethod.NONE
     return Engine(
         target,
-        draft if uses_draft_model(way.method) else None,
+        draft if way.method in DRAFT_MODEL_METHODS else None,
         config=config,
         algorithm=AlgorithmName.AUTOREGRESSIVE if is_plain else way.algorithm,
         end_token_ids=ends,

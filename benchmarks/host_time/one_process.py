@@ -18,7 +18,7 @@ from benchmarks.host_time.functions import Stats, shares_of
 from benchmarks.host_time.parts import Spans, Split, clocked_parts, split
 from benchmarks.host_time.scripted import ScriptedModel
 from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
-from specdec_core.config import KPolicyName, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.loading.profiler import time_steps
 from specdec_core.messages import Role
@@ -171,7 +171,7 @@ class Bench:
         is_plain = method is SpecMethod.NONE
         return Engine(
             self.target,
-            self.draft if uses_draft_model(method) else None,
+            self.draft if method in DRAFT_MODEL_METHODS else None,
             config=config,
             algorithm=AlgorithmName.AUTOREGRESSIVE if is_plain else AlgorithmName.EXSPEC,
             clock=self._clock.now,

@@ -31,7 +31,7 @@ from deployments.demo.drafts import Drafting, choose_drafting
 from deployments.names import MetricsCompat
 from deployments.text.chat_messages import MAX_TEMPLATE_SECONDS, SpecialTokensInText
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
-from specdec_core.config import SchedulerConfig, default_draft_tokens, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, SchedulerConfig, default_draft_tokens
 
 ENV_PREFIX = "SPECDEC_"
 RESUME_TIMEOUT_S = 60.0
@@ -227,9 +227,9 @@ class ServiceConfig:
                 "topology=colocated is not supported by serve yet: use topology=separate, "
                 "or `specdec generate`, which runs draft and target in one process"
             )
-        if uses_draft_model(self.method) and not self.draft:
+        if self.method in DRAFT_MODEL_METHODS and not self.draft:
             raise ValueError(f"spec_method={self.method} needs spec_model")
-        if self.speculation.spec_model and not uses_draft_model(self.method):
+        if self.speculation.spec_model and self.method not in DRAFT_MODEL_METHODS:
             raise ValueError(f"spec_model is given, but spec_method={self.method} uses none")
         self.nodes.check_cells(self.scaling.cells)
         self.scheduler_config()

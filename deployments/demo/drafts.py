@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from specdec_core.config import SpecMethod, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, SpecMethod
 
 DATA = Path(__file__).parent / "draft_weights"
 """One compact folder for every draft that is shipped."""
@@ -88,7 +88,7 @@ def choose_drafting(
     if draft is not None:
         return Drafting(method or SpecMethod.DRAFT_MODEL, draft)
     shipped = shipped_drafts(target)
-    uses_draft = wants_draft if method is None else uses_draft_model(method)
+    uses_draft = wants_draft if method is None else method in DRAFT_MODEL_METHODS
     if not shipped or not uses_draft:
         return Drafting(method or SpecMethod.NGRAM, None)
     return Drafting(method or shipped[0].method, shipped[0].name)

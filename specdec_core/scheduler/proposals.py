@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import repeat
 
-from specdec_core.config import SpecMethod, SpeculationConfig, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, SpecMethod, SpeculationConfig
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult, RowStatus
 from specdec_core.scheduler.replicas import ReplicaState
 from specdec_core.scheduler.sequence import Drafting, Round, Sequence
@@ -231,7 +231,7 @@ class Proposer:
             reason = DraftLengthReason.OFF
         drafting = Drafting(
             local=None if method == SpecMethod.DRAFT_MODEL else local,
-            stand_in=local if uses_draft_model(method) else None,
+            stand_in=local if method in DRAFT_MODEL_METHODS else None,
             max_tokens=limit,
             reason=reason,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from specdec_core.config import SpecMethod, SpeculationConfig, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import Request
 from specdec_core.speculation.drafter import Drafter, Offer, Row
@@ -25,7 +25,7 @@ DRAFTERS: dict[str, Callable[[SpeculationConfig], Drafter]] = {
 def spec_methods(*, has_draft_model: bool = True) -> tuple[str, ...]:
     """Return the values of `spec_method` that can be used with or without a draft model."""
     names = (SpecMethod.DRAFT_MODEL, *DRAFTERS, SpecMethod.HYBRID, SpecMethod.NONE)
-    return tuple(str(name) for name in names if has_draft_model or not uses_draft_model(name))
+    return tuple(str(name) for name in names if has_draft_model or name not in DRAFT_MODEL_METHODS)
 
 
 def drafting_methods() -> tuple[str, ...]:
@@ -94,7 +94,7 @@ class LocalDrafters:
         """
         if method == SpecMethod.NONE:
             return None
-        name = str(SpecMethod.NGRAM if uses_draft_model(method) else method)
+        name = str(SpecMethod.NGRAM if method in DRAFT_MODEL_METHODS else method)
         if name not in self._made:
             self._made[name] = drafter = DRAFTERS[name](self._config)
             self.learn |= drafter.learns

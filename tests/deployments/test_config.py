@@ -24,13 +24,13 @@ from deployments.config.service import ServiceConfig, load_service_config
 from deployments.coordinator.server import process_settings
 from deployments.text.answers.choosing import ChosenFormats
 from specdec_core.config import (
+    DRAFT_MODEL_METHODS,
     DType,
     KPolicyName,
     Numerics,
     OverlapMode,
     SpecMethod,
     SpeculationConfig,
-    uses_draft_model,
 )
 from specdec_core.loading.loader import LoadConfig
 from specdec_core.scheduler.batch_rules import OldestFirst
@@ -185,7 +185,7 @@ def test_the_demo_draft_runs_only_where_it_is_asked_for(asked: dict[str, Any]) -
     assert (plain.method, plain.draft, plain.num_draft_replicas) == ("ngram", None, 0)
     assert "--draft-replicas 1" in ready_line(plain, Numerics.EXACT, ChosenFormats())
     config = ServiceConfig.of(**asked)
-    assert uses_draft_model(config.method)
+    assert config.method in DRAFT_MODEL_METHODS
     assert config.draft == "smollm2-135m-draft"
     assert config.num_draft_replicas > 0
     assert "--draft-replicas" not in ready_line(config, Numerics.EXACT, ChosenFormats())

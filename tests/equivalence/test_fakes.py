@@ -17,7 +17,7 @@ from specdec_core import (
     SpecMethod,
     SpeculationConfig,
 )
-from specdec_core.config import KPolicyName, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from tests.fakes import NoisyCopy, TokenListModel
 
@@ -95,7 +95,7 @@ def test_every_request_may_name_who_drafts_for_it(name: AlgorithmName, method: S
     engine = Engine(target, draft, config=config, algorithm=name)
     assert outputs(engine, requests) == plain(unnamed)
     prompts = sum(len(request.prompt_token_ids) for request in requests)
-    assert (draft.num_fed > prompts) is uses_draft_model(method)
+    assert (draft.num_fed > prompts) is (method in DRAFT_MODEL_METHODS)
     assert (engine.stats.num_drafted > 0) is (method is not SpecMethod.NONE)
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from specdec_core.config import SpecMethod, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, SpecMethod
 from specdec_core.messages import GroupLease, Role, RowStatus
 from specdec_core.request import FinishReason
 from specdec_core.scheduler import AcceptanceHistory, FixedPolicy, SequenceStatus
@@ -199,7 +199,7 @@ def test_a_request_s_k_is_an_upper_limit_for_the_policy(
     """The policy wants 2 of the 5 tokens that the configuration allows."""
     cell = Cell(config(method, num_draft_tokens=5), k_policy=FixedPolicy(2))
     cell.join(info("target"))
-    if uses_draft_model(method):
+    if method in DRAFT_MODEL_METHODS:
         with_draft(cell)
     finish(cell, cell.add(request("a", LOOPING_PROMPT, 20, num_draft_tokens=asked)))
     assert max(len(proposal) for proposal in proposals(cell)) == expected

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from specdec_core.config import (
+    DRAFT_MODEL_METHODS,
     KPolicyName,
     SchedulerConfig,
     SpecMethod,
     SpeculationConfig,
-    uses_draft_model,
 )
 from specdec_core.messages import Role
 from specdec_core.scheduler import DraftLengthReason, FixedPolicy
@@ -52,7 +52,7 @@ def rounds(
     """Of one request, whose drafts are all wrong."""
     cell = Cell(config(method, 3))
     cell.join(info("target"))
-    if uses_draft_model(method):
+    if method in DRAFT_MODEL_METHODS:
         cell.join(info("draft", Role.DRAFT), agreement=0)
     cell.add(request("a", prompt, max_tokens, **asked))
     cell.run()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from specdec_core.config import SchedulerConfig, SpecMethod, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, SchedulerConfig, SpecMethod
 from specdec_core.errors import InvalidRequestError
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import GroupLease, GroupResult, Role
@@ -59,7 +59,7 @@ def test_resumed_at_every_place_it_ends_as_it_would_have(
 ) -> None:
     for count in range(len(plain(asked)) + 1):
         pool = config(method, prefill_chunk=CHUNK)
-        _, client = serve(resumed(asked, count), pool, has_draft=uses_draft_model(method))
+        _, client = serve(resumed(asked, count), pool, has_draft=method in DRAFT_MODEL_METHODS)
         assert client.reason in (FinishReason.STOP, FinishReason.LENGTH)
         client.check_plain()
 

@@ -14,7 +14,7 @@ from deployments.config.loading import LoadOptions, model_argument
 from deployments.config.scheduler import SchedulerOptions
 from deployments.config.speculation import SpeculationOptions
 from deployments.demo.drafts import choose_drafting
-from specdec_core.config import SchedulerConfig, SpecMethod, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, SchedulerConfig, SpecMethod
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.speculation.registry import drafting_methods
@@ -83,7 +83,7 @@ class BenchOfflineOptions:
         self.loading.load_config()
         for cell in self.cells:
             self.scheduler_config(cell, 0)
-        drafted = [method for method in self.methods if uses_draft_model(method)]
+        drafted = [method for method in self.methods if method in DRAFT_MODEL_METHODS]
         if drafted and self.draft is None:
             raise InvalidRequestError(f"--spec-methods {drafted[0]} needs --spec-model")
         if self.speculation.spec_model is not None and not drafted:
@@ -125,7 +125,7 @@ class BenchOfflineOptions:
 
     @property
     def uses_draft_model(self) -> bool:
-        return any(uses_draft_model(cell.point.method) for cell in self.cells)
+        return any(cell.point.method in DRAFT_MODEL_METHODS for cell in self.cells)
 
     def scheduler_config(self, cell: Cell, num_requests: int) -> SchedulerConfig:
         method, num_draft_tokens, batch_size, _ = cell.point

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from deployments.cli.timed_run import Report, TimedRun, decode
 from deployments.cli.verify.cells import Cell
 from deployments.text.detokenizer import Decode, IncrementalDetokenizer
-from specdec_core.config import SchedulerConfig, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, SchedulerConfig
 from specdec_core.engine import AlgorithmName
 from specdec_core.loading.loader import LoadedPair
 from specdec_core.request import Request
@@ -22,9 +22,11 @@ def run_cell(
     report: Report,
 ) -> TimedRun:
     """Decode all requests as the cell says. Raises SpecdecError if a request fails."""
-    draft = models.draft.model if models.draft and uses_draft_model(cell.point.method) else None
+    draft = models.draft if cell.point.method in DRAFT_MODEL_METHODS else None
     algorithm, place = AlgorithmName(cell.algorithm), f"{cell.name}: "
-    return decode(models.target.model, draft, config, requests, report, algorithm, place)
+    return decode(
+        models.target.model, draft and draft.model, config, requests, report, algorithm, place
+    )
 
 
 def detokenise_seconds(tokens: Mapping[str, Sequence[int]], decode: Decode) -> float:

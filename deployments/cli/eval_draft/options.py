@@ -10,7 +10,7 @@ from deployments.cli.sampling import sampling_section
 from deployments.config.flags import OUTPUT_FILE, flag, section
 from deployments.config.loading import DEMO_MODEL, LoadOptions, target_flag
 from deployments.config.speculation import SpeculationOptions
-from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, KPolicyName, SchedulerConfig, SpecMethod
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 
@@ -65,9 +65,9 @@ class EvalDraftOptions:
     def __post_init__(self) -> None:
         """Report mistakes before a model is loaded."""
         self.loading.load_config()
-        if uses_draft_model(self.method) and self.draft is None:
+        if self.method in DRAFT_MODEL_METHODS and self.draft is None:
             raise InvalidRequestError(f"--spec-method {self.method} needs --draft")
-        if self.draft is not None and not uses_draft_model(self.method):
+        if self.draft is not None and self.method not in DRAFT_MODEL_METHODS:
             raise InvalidRequestError(f"--spec-method {self.method} uses no --draft")
         for num_draft_tokens in self.spec_tokens:
             self.scheduler_config(num_draft_tokens, 0)

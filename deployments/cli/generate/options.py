@@ -13,7 +13,7 @@ from deployments.config.loading import LoadOptions, model_argument
 from deployments.config.scheduler import SchedulerOptions
 from deployments.config.speculation import SpeculationOptions
 from deployments.demo.drafts import Drafting, choose_drafting
-from specdec_core.config import MAX_CPU_ROWS, SchedulerConfig, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, MAX_CPU_ROWS, SchedulerConfig
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 
@@ -62,9 +62,9 @@ class GenerateOptions:
         if self.turns == "all" and self.prompts.raw_prompt:
             raise InvalidRequestError("--turns all needs the chat template: leave --raw-prompt out")
         method = self.drafting.method
-        if uses_draft_model(method) and not self.drafting.draft:
+        if method in DRAFT_MODEL_METHODS and not self.drafting.draft:
             raise InvalidRequestError(f"--spec-method {method} needs --spec-model")
-        if self.speculation.spec_model and not uses_draft_model(method):
+        if self.speculation.spec_model and method not in DRAFT_MODEL_METHODS:
             raise InvalidRequestError(f"--spec-method {method} uses no --spec-model")
 
     @property

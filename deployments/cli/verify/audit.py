@@ -21,7 +21,7 @@ from deployments.cli.verify.compare import (
 )
 from deployments.cli.verify.gap import BatchShape, Decoded, Gap, measure_gap, measure_logit_change
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import Numerics, SchedulerConfig, SpecMethod, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, Numerics, SchedulerConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.model import CachedModel
 from specdec_core.request import Request
@@ -157,7 +157,7 @@ class Audit:
         requests = [self.make_request(prompt, cell.point.temperature) for prompt in prompts]
         engine = Engine(
             self.target,
-            self.draft if uses_draft_model(cell.point.method) else None,
+            self.draft if cell.point.method in DRAFT_MODEL_METHODS else None,
             config=self.make_config(cell.point, len(requests)),
             algorithm=AlgorithmName(cell.algorithm),
         )

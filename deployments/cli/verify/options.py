@@ -12,7 +12,7 @@ from deployments.config.flags import OUTPUT_FILE, flag, section
 from deployments.config.loading import LoadOptions, model_argument
 from deployments.config.scheduler import SchedulerOptions
 from deployments.config.speculation import SpeculationOptions
-from specdec_core.config import KPolicyName, SchedulerConfig, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, KPolicyName, SchedulerConfig
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 
@@ -93,7 +93,7 @@ class VerifyOptions:
 
     @property
     def uses_draft_model(self) -> bool:
-        return any(uses_draft_model(point.method) for point in self.points)
+        return any(point.method in DRAFT_MODEL_METHODS for point in self.points)
 
     def sampling_params(self, temperature: float) -> SamplingParams:
         return replace(self.sampling, temperature=temperature, num_logprobs=self.logprobs)

@@ -17,7 +17,7 @@ from specdec_core.algorithms.padded.cache import PaddedRow, stack
 from specdec_core.algorithms.padded.interface import PaddedBatch, PaddedLM
 from specdec_core.algorithms.padded.invariants import check_invariants, check_rectangle
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, KPolicyName, SchedulerConfig, SpecMethod
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.model import ForwardInput
 from specdec_core.request import Request, TokenEvent
@@ -239,7 +239,7 @@ class PaddedRound:
             drafter.learn(rows, observed)
 
     def _uses_model(self, sequence: LiveSequence) -> bool:
-        return uses_draft_model(draft_method(self._speculation, sequence.request))
+        return draft_method(self._speculation, sequence.request) in DRAFT_MODEL_METHODS
 
 
 def _group(sequences: Sequence[LiveSequence], batches: Sequence[PaddedBatch]) -> PaddedGroup:

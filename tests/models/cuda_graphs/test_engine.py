@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
-from specdec_core.config import KPolicyName, uses_draft_model
+from specdec_core.config import DRAFT_MODEL_METHODS, KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.loading.self_check import make_exact
 from specdec_core.worker.model_runner import ModelRunner
@@ -71,7 +71,7 @@ def test_every_algorithm_emits_the_ids_of_plain_ragged_decoding(
     assert generate(fixed(decoder, recorder), None, settings) == expected
     assert recorder.num_replayed > 10
     for method in METHODS:
-        draft = fixed(decoder) if uses_draft_model(method) else None
+        draft = fixed(decoder) if method in DRAFT_MODEL_METHODS else None
         assert generate(fixed(decoder), draft, settings, method) == expected, method
 
 
