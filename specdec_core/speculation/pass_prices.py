@@ -206,7 +206,7 @@ class Price(NamedTuple):
     """Price of a pass."""
 
     seconds: float
-    """Most likely seconds."""
+    """The most likely duration."""
     spread: float
     """Standard deviation as a logarithm, relative to a pass of the last pass's size."""
 
