@@ -175,12 +175,9 @@ class GoodputPolicy:
         self._pays_if_good.clear()
 
     def terms(self, source: str, num_live: int) -> Terms:
-        """Return no limit, but 0 while the drafter rests.
-
-        With more than a few sequences, distinguishing kinds of tokens takes the target longer than
-        it gains.
-        """
+        """Return no limit, but 0 while the drafter rests."""
         rests = not self._sources[source].backoff.allows(min(num_live, self.max_group_size))
+        # For more sequences, distinguishing kinds of tokens takes longer than it gains.
         least_chance = None if num_live <= FEW else _LEAST_CHANCE
         return Terms(0 if rests else MAX_DRAFT_TOKENS, _GOODPUT, least_chance)
 

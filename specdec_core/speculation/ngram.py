@@ -107,11 +107,7 @@ class NgramIndex:
     """Full tables, which are not changed. So no token waits until all entries are moved."""
 
     def propose(self, num_tokens: int) -> tuple[int, ...]:
-        """Return what followed the most recent occurrence of the longest known suffix, or ().
-
-        A copy that reaches the end of the IDs continues with its own beginning, so a loop is
-        continued.
-        """
+        """Return what followed the most recent occurrence of the longest known suffix, or ()."""
         ids, links = self._ids, self._links
         if len(links) < len(ids):
             self._catch_up()
@@ -139,7 +135,7 @@ class NgramIndex:
         if start == _NONE:
             return ()
         copied = list(ids[start : start + num_tokens])
-        while len(copied) < num_tokens:  # the copy reached the end and repeats itself
+        while len(copied) < num_tokens:  # it reached the end, so the text may be a loop
             copied += copied[: num_tokens - len(copied)]
         return tuple(copied)
 

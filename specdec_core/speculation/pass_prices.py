@@ -18,14 +18,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from math import exp, log, log2, sqrt
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from specdec_core.speculation.step_costs import last_of_class
 from specdec_core.step_times import StepTime
-
-_GUESSED_ROWS = 8.0
-"""Rows that take as long as the fixed part of a pass, if nothing was timed. A CPU without matrix
-units has 2, a GPU 100."""
 
 REPORTED_SIZES = (1, 8, 32)
 """Numbers of sequences for which the log reports the cost of a drafted row."""
@@ -34,21 +30,6 @@ _CANNOT_PAY = 0.9
 
 _Run = list[tuple[float, float]]
 """Points (x, seconds), ascending."""
-
-
-class Prices(Protocol):
-    """Expected seconds of a pass."""
-
-    def at(self, sequences: int, rows: int, cached: float) -> float:
-        """Return the seconds of `rows` rows of sequences that have `cached` tokens each."""
-        ...
-
-
-class GuessedPasses:
-    """Guessed prices of a target's passes, in an arbitrary unit."""
-
-    def at(self, sequences: int, rows: int, cached: float) -> float:
-        return _GUESSED_ROWS + rows
 
 
 class PriceTable:
@@ -71,6 +52,7 @@ class PriceTable:
         )
 
     def at(self, sequences: int, rows: int, cached: float) -> float:
+        """Return the seconds of `rows` rows of sequences that have `cached` tokens each."""
         low, share = _position(self._counts, sequences)
         sharing = sequences if len(self._counts) > 1 else self._counts[0]
         tokens, token_share = _position(self._tokens, rows / sharing)
@@ -165,6 +147,9 @@ def _seconds_of_a_cached_token(times: Sequence[StepTime]) -> float:
     return max(added_s / added_tokens, 0.0) if added_tokens else 0.0
 
 
+_GUESSED_PRICES = PriceTable([StepTime(1, rows, 8.0 + rows) for rows in (1, 2)])
+"""Prices in an arbitrary unit, if nothing was timed. The fixed part of a pass takes as long as 8
+rows. A CPU without matrix units has 2, a GPU 100."""
 _FINE = 8
 """Classes of sizes per octave. Sizes below 16 have a class each."""
 _KNOTS = 5
@@ -230,7 +215,7 @@ class PassPrices:
     tile_rows: int = 0
     """Rows that one call of the narrowest linear layer takes; 0 if any number of rows is one
     call."""
-    expected: Prices = field(default_factory=GuessedPasses)
+    expected: PriceTable = _GUESSED_PRICES
     num_seen: int = 0
     """Number of passes that were observed."""
     was_timed: bool = False
