@@ -22,11 +22,10 @@ def run_cell(
     report: Report,
 ) -> TimedRun:
     """Decode all requests as the cell says. Raises SpecdecError if a request fails."""
-    draft = models.draft if cell.point.method in DRAFT_MODEL_METHODS else None
+    loaded = models.draft if cell.point.method in DRAFT_MODEL_METHODS else None
+    draft = loaded.model if loaded else None
     algorithm, place = AlgorithmName(cell.algorithm), f"{cell.name}: "
-    return decode(
-        models.target.model, draft and draft.model, config, requests, report, algorithm, place
-    )
+    return decode(models.target.model, draft, config, requests, report, algorithm, place)
 
 
 def detokenise_seconds(tokens: Mapping[str, Sequence[int]], decode: Decode) -> float:
