@@ -103,7 +103,7 @@ def _verdict_table(verdicts: Sequence[Verdict]) -> Table:
 def _list_table(mutants: Sequence[Mutant]) -> Table:
     table = Table("mutant", "file", "breaks", "killed by")
     for mutant in mutants:
-        table.add_row(mutant.name, mutant.path, mutant.breaks, _plain("\n".join(mutant.killed_by)))
+        table.add_row(mutant.name, mutant.path, mutant.breaks, _plain("\n".join(mutant.tests)))
     return table
 
 
@@ -117,7 +117,7 @@ def _as_json(verdict: Verdict) -> dict[str, object]:
         "name": verdict.mutant.name,
         "path": verdict.mutant.path,
         "breaks": verdict.mutant.breaks,
-        "killed_by": list(verdict.mutant.killed_by),
+        "killed_by": list(verdict.mutant.tests),
         "outcome": verdict.outcome,
         "detail": verdict.detail,
     }

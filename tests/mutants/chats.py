@@ -13,7 +13,7 @@ MUTANTS = (
         old="                raise refusal",
         new="                pass",
         breaks="an instruction that the template does not show is lost",
-        killed_by=(_TEMPLATES + "test_what_a_template_drops_is_refused_by_its_field",),
+        killed_by=_TEMPLATES + "test_what_a_template_drops_is_refused_by_its_field",
     ),
     Mutant(
         name="prefill-found-by-its-first-place",
@@ -21,7 +21,7 @@ MUTANTS = (
         old="rendered.rfind(_TAG.rstrip())",
         new='rendered.rfind(final or "x") + len(final)',
         breaks="the prompt of a continued message ends elsewhere",
-        killed_by=(_TEMPLATES + "test_a_continued_message_ends_the_prompt_as_in_transformers",),
+        killed_by=_TEMPLATES + "test_a_continued_message_ends_the_prompt_as_in_transformers",
     ),
     Mutant(
         name="parts-are-glued",
@@ -29,7 +29,7 @@ MUTANTS = (
         old='return "\\n".join(',
         new='return "".join(',
         breaks="the last word of a part and the first of the next become one",
-        killed_by=(_MESSAGES + "test_text_parts_are_joined_by_line_ends_and_hints_are_left_out",),
+        killed_by=_MESSAGES + "test_text_parts_are_joined_by_line_ends_and_hints_are_left_out",
     ),
     Mutant(
         name="texts-forge-marks",
@@ -37,6 +37,6 @@ MUTANTS = (
         old="ids += spelled[part]",
         new="ids += encode(part, False)",
         breaks="a user's text ends its turn and begins one of the system",
-        killed_by=(_TOKENS + "test_only_the_template_writes_control_tokens",),
+        killed_by=_TOKENS + "test_only_the_template_writes_control_tokens",
     ),
 )

@@ -14,7 +14,7 @@ MUTANTS = (
         old="    swapped = torch.cat([-second, first], dim=-1)\n",
         new="    swapped = torch.cat([second, -first], dim=-1)\n",
         breaks="queries and keys turn backwards: their angles agree, the trained ones do not",
-        killed_by=(_SAME_BITS.format("llama"),),
+        killed_by=_SAME_BITS.format("llama"),
     ),
     Mutant(
         name="gate-and-up-exchanged",
@@ -22,7 +22,7 @@ MUTANTS = (
         old="_join(mlp.gate_proj, mlp.up_proj)",
         new="_join(mlp.up_proj, mlp.gate_proj)",
         breaks="the activation falls on the other half of the MLP",
-        killed_by=(_SAME_BITS.format("llama"),),
+        killed_by=_SAME_BITS.format("llama"),
     ),
     Mutant(
         name="head-norms-left-out",
@@ -30,7 +30,7 @@ MUTANTS = (
         old="RMSNorm(getattr(attention, name)) if hasattr(attention, name) else None",
         new="RMSNorm(getattr(attention, name)) if hasattr(layer, name) else None",
         breaks="Qwen3's queries and keys keep their lengths",
-        killed_by=(_SAME_BITS.format("qwen3"),),
+        killed_by=_SAME_BITS.format("qwen3"),
     ),
     Mutant(
         name="biases-left-out-of-joined-linears",
@@ -38,7 +38,7 @@ MUTANTS = (
         old="    has_bias = linears[0].bias is not None\n",
         new="    has_bias = False\n",
         breaks="Qwen2 without its biases: fluent at first",
-        killed_by=(_FUSED_TESTS + "test_biases_and_tied_heads_are_kept",),
+        killed_by=_FUSED_TESTS + "test_biases_and_tied_heads_are_kept",
     ),
     Mutant(
         name="a-kernel-query-misses-its-own-key",
@@ -46,7 +46,7 @@ MUTANTS = (
         old="(vi){0} + (int32_t)last_key);",
         new="(vi){0} + (int32_t)last_key - 1);",
         breaks="a token does not see itself",
-        killed_by=(_KERNEL_TESTS + "test_attention_is_that_of_the_textbook",),
+        killed_by=_KERNEL_TESTS + "test_attention_is_that_of_the_textbook",
     ),
     Mutant(
         name="a-kernel-reads-keys-behind-the-last",
@@ -54,7 +54,7 @@ MUTANTS = (
         old="const bf16 *odd = j + 1 < tile->count ?",
         new="const bf16 *odd = j < tile->count ?",
         breaks="what an earlier request left in a block spreads, if it is no number",
-        killed_by=(_KERNEL_TESTS + "test_what_lies_behind_the_last_key_never_spreads",),
+        killed_by=_KERNEL_TESTS + "test_what_lies_behind_the_last_key_never_spreads",
     ),
     Mutant(
         name="a-kernel-sums-by-company",
@@ -62,9 +62,8 @@ MUTANTS = (
         old="total_of[q] = (vf){0};",
         new="total_of[q] = (vf){0} + 1e-6f * (float)(u->num_keys % 7);",
         breaks="a query's weights depend on how far the last query of its chunk sees",
-        killed_by=(
-            _KERNEL_TESTS + "test_a_query_has_the_same_bits_alone_in_company_and_in_any_chunk",
-        ),
+        killed_by=_KERNEL_TESTS
+        + "test_a_query_has_the_same_bits_alone_in_company_and_in_any_chunk",
     ),
     Mutant(
         name="a-kernel-unit-of-all-heads-reads-the-first",
@@ -72,7 +71,7 @@ MUTANTS = (
         old="const bf16 *rows = tile->rows + head * size + j * tile->stride;",
         new="const bf16 *rows = tile->rows + j * tile->stride;",
         breaks="a batch's heads mix the values of another; few sequences do not",
-        killed_by=(_KERNEL_TESTS + "test_few_queries_of_many_sequences_have_the_bits_of_one",),
+        killed_by=_KERNEL_TESTS + "test_few_queries_of_many_sequences_have_the_bits_of_one",
     ),
     Mutant(
         name="a-kernel-linear-without-bias",
@@ -80,7 +79,7 @@ MUTANTS = (
         old="const bf16 *bias = p->bias ? p->bias + block * OUTPUTS : no_bias;",
         new="const bf16 *bias = no_bias;",
         breaks="Qwen2 without its biases: fluent at first",
-        killed_by=(_KERNEL_TESTS + "test_a_linear_is_a_product_and_a_row_never_sees_its_company",),
+        killed_by=_KERNEL_TESTS + "test_a_linear_is_a_product_and_a_row_never_sees_its_company",
     ),
     Mutant(
         name="a-kernel-linear-loses-the-last-rows",
@@ -88,7 +87,7 @@ MUTANTS = (
         old="if (chunk + 1 == p->num_chunks) end = p->rows;",
         new="if (chunk + 1 == p->num_chunks) end = p->rows / TILE_ROWS * TILE_ROWS;",
         breaks="rows behind the last whole tile are what was in memory",
-        killed_by=(_KERNEL_TESTS + "test_a_linear_is_a_product_and_a_row_never_sees_its_company",),
+        killed_by=_KERNEL_TESTS + "test_a_linear_is_a_product_and_a_row_never_sees_its_company",
     ),
     Mutant(
         name="a-kernel-linear-forgets-a-row-of-thirteen",
@@ -96,6 +95,6 @@ MUTANTS = (
         old="CASE(6, 1, asks)",
         new="case 6: multiply_rows(p, first, 5, blocks, 1, asks, to); break;",
         breaks="without AMX one row of 13 is what was in memory",
-        killed_by=(_KERNEL_TESTS + "test_a_linear_is_a_product_and_a_row_never_sees_its_company",),
+        killed_by=_KERNEL_TESTS + "test_a_linear_is_a_product_and_a_row_never_sees_its_company",
     ),
 )

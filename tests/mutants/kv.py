@@ -26,7 +26,7 @@ MUTANTS = (
         old="            self._flip(last, self._vacant)\n",
         new="",
         breaks="two sequences write their keys into one block",
-        killed_by=(_BLOCKS_TESTS + "test_random_use_never_hands_a_block_out_twice",),
+        killed_by=_BLOCKS_TESTS + "test_random_use_never_hands_a_block_out_twice",
     ),
     Mutant(
         name="kernels-without-runs",
@@ -34,10 +34,8 @@ MUTANTS = (
         old="            run_length=RUN_LENGTH if self.kernels else 1,\n",
         new="",
         breaks="in a service that ran for a while each block lies in another place of memory",
-        killed_by=(
-            "tests/models/test_native_kernels.py::"
-            "test_rows_of_a_model_with_kernels_lie_in_runs_of_blocks[as this machine is]",
-        ),
+        killed_by="tests/models/test_native_kernels.py::"
+        "test_rows_of_a_model_with_kernels_lie_in_runs_of_blocks[as this machine is]",
     ),
     Mutant(
         name="who-ends-waits-for-all-memory",
@@ -45,7 +43,7 @@ MUTANTS = (
         old="            if not threading.main_thread().is_alive():\n                return\n",
         new="",
         breaks="a process on a busy machine ends seconds later than it could",
-        killed_by=(_AHEAD_TESTS + "test_a_process_that_ends_meanwhile_ends_well_and_soon",),
+        killed_by=_AHEAD_TESTS + "test_a_process_that_ends_meanwhile_ends_well_and_soon",
     ),
     Mutant(
         name="backed-bytes-are-cleared",
@@ -53,7 +51,7 @@ MUTANTS = (
         old="    __atomic_compare_exchange_n(byte, &zero, 0, 0, __ATOMIC_RELAXED",
         new="    __atomic_exchange_n(byte, zero, __ATOMIC_RELAXED); (void)(0",
         breaks="a key or value that was written meanwhile is lost",
-        killed_by=(_AHEAD_TESTS + "test_touched_pages_are_backed_and_their_bytes_stay",),
+        killed_by=_AHEAD_TESTS + "test_touched_pages_are_backed_and_their_bytes_stay",
     ),
     Mutant(
         name="no-memory-is-backed-ahead",
@@ -61,10 +59,8 @@ MUTANTS = (
         old="            touch=load_touch() if self.kernels else None,\n",
         new="",
         breaks="each new block costs the pass that writes it 150 page faults",
-        killed_by=(
-            "tests/models/test_native_kernels.py::"
-            "test_a_model_with_kernels_has_memory_backed_ahead[as this machine is]",
-        ),
+        killed_by="tests/models/test_native_kernels.py::"
+        "test_a_model_with_kernels_has_memory_backed_ahead[as this machine is]",
     ),
     Mutant(
         name="rollback-extends-a-shorter-slot",
@@ -72,9 +68,8 @@ MUTANTS = (
         old="        if length >= state.length:\n            return\n",
         new="",
         breaks="a slot counts places as cached that were never written",
-        killed_by=(
-            _PAGED_TESTS + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
-        ),
+        killed_by=_PAGED_TESTS
+        + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
     ),
     Mutant(
         name="rolled-back-blocks-stay-in-the-table",
@@ -82,7 +77,7 @@ MUTANTS = (
         old="        del state.blocks[num_kept:]\n",
         new="",
         breaks="two block tables name one block",
-        killed_by=(_PAGED_TESTS + "test_random_slots_never_share_a_block",),
+        killed_by=_PAGED_TESTS + "test_random_slots_never_share_a_block",
     ),
     Mutant(
         name="rolled-back-blocks-not-given-back",
@@ -90,9 +85,8 @@ MUTANTS = (
         old="        self._allocator.free(reversed(state.blocks[num_kept:]))\n",
         new="",
         breaks="every rejection leaks blocks",
-        killed_by=(
-            _PAGED_TESTS + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
-        ),
+        killed_by=_PAGED_TESTS
+        + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
     ),
     Mutant(
         name="block-not-cleared",
@@ -100,7 +94,7 @@ MUTANTS = (
         old="        self._clear(taken)\n",
         new="",
         breaks="a NaN of an earlier request reaches a later one through a masked key",
-        killed_by=(_PAGED_TESTS + "test_a_nan_does_not_outlive_its_request",),
+        killed_by=_PAGED_TESTS + "test_a_nan_does_not_outlive_its_request",
     ),
     Mutant(
         name="nobody-clears-blocks",
@@ -108,7 +102,7 @@ MUTANTS = (
         old="clears_blocks=self.kernels is None,",
         new="clears_blocks=False,",
         breaks="without kernels of our own, a NaN reaches a later request through a masked key",
-        killed_by=(_ADAPTER_TESTS + "test_a_nan_in_freed_blocks_reaches_nobody",),
+        killed_by=_ADAPTER_TESTS + "test_a_nan_in_freed_blocks_reaches_nobody",
     ),
     Mutant(
         name="blocks-are-cleared-for-kernels-that-do-not-mind",
@@ -116,10 +110,8 @@ MUTANTS = (
         old="clears_blocks=self.kernels is None,",
         new="clears_blocks=True,",
         breaks="a round of 16 rows writes 0.4 MB for nothing, in one thread",
-        killed_by=(
-            "tests/models/test_native_kernels.py::"
-            "test_a_model_with_kernels_leaves_blocks_as_they_are",
-        ),
+        killed_by="tests/models/test_native_kernels.py::"
+        "test_a_model_with_kernels_leaves_blocks_as_they_are",
     ),
     Mutant(
         name="values-behind-the-last-key-are-read",
@@ -151,7 +143,7 @@ MUTANTS = (
         old="device=position_RQ.device) > position_RQ.unsqueeze(-1)",
         new="device=position_RQ.device) > position_RQ.unsqueeze(-1) + 1",
         breaks="a token sees the one behind it: a draft confirms itself",
-        killed_by=(_INTERLEAVED,),
+        killed_by=_INTERLEAVED,
     ),
     Mutant(
         name="mask-hides-the-own-place",
@@ -159,7 +151,7 @@ MUTANTS = (
         old="device=position_RQ.device) > position_RQ.unsqueeze(-1)",
         new="device=position_RQ.device) >= position_RQ.unsqueeze(-1)",
         breaks="a token does not see itself; the first of a sequence sees nothing: NaN",
-        killed_by=(_GENERATE,),
+        killed_by=_GENERATE,
     ),
     Mutant(
         name="positions-count-from-the-pass",
@@ -167,7 +159,7 @@ MUTANTS = (
         old="        positions += own\n",
         new="        positions += range(count)\n",
         breaks="position ids start at 0 in every pass",
-        killed_by=(_GENERATE,),
+        killed_by=_GENERATE,
     ),
     Mutant(
         name="key-written-one-place-off",
@@ -175,7 +167,7 @@ MUTANTS = (
         old="[table[position // size] * size + position % size for position in own]",
         new="[table[p // size] * size + p % size for p in [max(i - 1, 0) for i in own]]",
         breaks="each new key overwrites the one before it",
-        killed_by=(_GENERATE,),
+        killed_by=_GENERATE,
     ),
     Mutant(
         name="queries-in-the-order-of-the-segments",
@@ -183,7 +175,7 @@ MUTANTS = (
         old="token_index=None if is_in_order else",
         new="token_index=None if len(queries) > 1 or is_in_order else",
         breaks="rows are answered with the attention of others when long and short rows mix",
-        killed_by=(_ADAPTER_TESTS + "test_long_feeds_of_a_pass_share_their_attention",),
+        killed_by=_ADAPTER_TESTS + "test_long_feeds_of_a_pass_share_their_attention",
     ),
     Mutant(
         name="logits-of-the-first-tokens",
@@ -191,7 +183,7 @@ MUTANTS = (
         old="wanted += range(end - num_logits, end)",
         new="wanted += range(end - num_logits - (end > 1), end - (end > 1))",
         breaks="verification reads the logits one place too early",
-        killed_by=(_INTERLEAVED,),
+        killed_by=_INTERLEAVED,
     ),
     Mutant(
         name="padded-query-sees-past-the-row",
@@ -199,7 +191,7 @@ MUTANTS = (
         old="padded = [(row, min(i, counts[row] - 1)) for row in rows",
         new="padded = [(row, i) for row in rows",
         breaks="an index beyond the pass, or a neighbour's query in the padding",
-        killed_by=(_INTERLEAVED,),
+        killed_by=_INTERLEAVED,
     ),
     Mutant(
         name="key-length-of-the-first-row",
@@ -207,7 +199,7 @@ MUTANTS = (
         old="key_len = attention.key_len(max(ends[row] for row in rows))",
         new="key_len = attention.key_len(ends[rows[0]])",
         breaks="longer companions lose the keys beyond the first row's length",
-        killed_by=(_INTERLEAVED,),
+        killed_by=_INTERLEAVED,
     ),
     Mutant(
         name="values-stored-as-keys",
@@ -215,7 +207,7 @@ MUTANTS = (
         old="for pool, new in zip(pools, (key_TKD, value_TKD), strict=True):",
         new="for pool, new in zip(pools, (key_TKD, key_TKD), strict=True):",
         breaks="everything, fluently",
-        killed_by=(_GENERATE,),
+        killed_by=_GENERATE,
     ),
     Mutant(
         name="query-heads-folded-in-the-wrong-order",
@@ -227,7 +219,7 @@ MUTANTS = (
         "num_kv_heads, head_dim)\n"
         "    return query_THD.view(shape).permute(0, 3, 2, 1, 4)",
         breaks="query heads read the keys of another group",
-        killed_by=(_GENERATE,),
+        killed_by=_GENERATE,
     ),
     Mutant(
         name="failed-pass-leaves-its-places",
@@ -235,6 +227,6 @@ MUTANTS = (
         old="                self._kv.rollback(slot, start)\n",
         new="                self._kv.cached_len(slot)\n",
         breaks="after an error a slot counts places as cached that were not written",
-        killed_by=(_ADAPTER_TESTS + "test_a_pass_that_raises_leaves_everything_unchanged",),
+        killed_by=_ADAPTER_TESTS + "test_a_pass_that_raises_leaves_everything_unchanged",
     ),
 )

@@ -16,7 +16,7 @@ class StaleMutantError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """Replaces `old` by `new` in one file. Every test of `killed_by` must then fail."""
+    """Replaces `old` by `new` in one file. Every one of its tests must then fail."""
 
     name: str
     path: str
@@ -26,8 +26,13 @@ class Mutant:
     new: str
     breaks: str
     """What the defect would do to a user or an operator."""
-    killed_by: tuple[str, ...]
-    """pytest node ids; one without parameters fails when one of its cases does."""
+    killed_by: str | tuple[str, ...]
+    """pytest node id or ids; one without parameters fails when one of its cases does."""
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """Return the node ids of all tests that must fail."""
+        return (self.killed_by,) if isinstance(self.killed_by, str) else self.killed_by
 
     def mutated(self, root: Path) -> str:
         """The defective text of the file; raises StaleMutantError when it cannot be made."""
@@ -53,7 +58,7 @@ class Mutant:
 
     def check_tests(self, root: Path) -> None:
         """Raise StaleMutantError when a named test does not exist."""
-        for node_id in self.killed_by:
+        for node_id in self.tests:
             path, _, test = node_id.partition("::")
             if test.partition("[")[0] not in _names_of_tests(root / path):
                 raise StaleMutantError(f"{self.name}: there is no test {node_id}")
@@ -81,7 +86,7 @@ def _names_of_tests(path: Path) -> set[str]:
         return set()
     names: set[str] = set()
     for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             names.add(node.name)
         elif isinstance(node, ast.ClassDef):
             methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]

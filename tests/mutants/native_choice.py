@@ -17,7 +17,7 @@ MUTANTS = (
         old="        if (greatest > most) most",
         new="        if (greatest >= most) most",
         breaks="equal logits go to a higher id than on other devices",
-        killed_by=(_CHOICE_TESTS + "test_ties_go_to_the_lowest_id_in_a_greedy_row[kernels]",),
+        killed_by=_CHOICE_TESTS + "test_ties_go_to_the_lowest_id_in_a_greedy_row[kernels]",
     ),
     Mutant(
         name="native-zeros-told-apart",
@@ -25,7 +25,7 @@ MUTANTS = (
         old="        greatest += greatest == -1;\n",
         new="",
         breaks="of equal logits a zero without a sign wins over an earlier one with it",
-        killed_by=(_KERNEL_TESTS + "test_zeros_of_both_signs_are_equal",),
+        killed_by=_KERNEL_TESTS + "test_zeros_of_both_signs_are_equal",
     ),
     Mutant(
         name="native-negative-no-number-overlooked",
@@ -33,7 +33,7 @@ MUTANTS = (
         old=" || least < ~INFINITE_KEY)",
         new=")",
         breaks="a row that the model has spoilt goes on, if it is greedy",
-        killed_by=(_KERNEL_TESTS + "test_one_bad_number_fails_its_row",),
+        killed_by=_KERNEL_TESTS + "test_one_bad_number_fails_its_row",
     ),
     Mutant(
         name="native-reads-one-id-too-many",
@@ -41,7 +41,7 @@ MUTANTS = (
         old="z[i] = first + i >= num_ids ? -INFINITY",
         new="z[i] = first + i > num_ids ? -INFINITY",
         breaks="an id that the tokenizer does not have is emitted",
-        killed_by=(_CHOICE_TESTS + "test_ids_beyond_the_vocabulary_are_never_chosen",),
+        killed_by=_CHOICE_TESTS + "test_ids_beyond_the_vocabulary_are_never_chosen",
     ),
     Mutant(
         name="native-no-number-overlooked",
@@ -49,7 +49,7 @@ MUTANTS = (
         old="    return isfinite(max) && !any_of(is_nan);",
         new="    return isfinite(max);",
         breaks="a row that the model has spoilt goes on",
-        killed_by=(_KERNEL_TESTS + "test_one_bad_number_fails_its_row",),
+        killed_by=_KERNEL_TESTS + "test_one_bad_number_fails_its_row",
     ),
     Mutant(
         name="native-half-of-the-key-unused",
@@ -57,7 +57,7 @@ MUTANTS = (
         old="    x ^= l->key_high;\n",
         new="",
         breaks="other noise than on another device",
-        killed_by=(_REFERENCE,),
+        killed_by=_REFERENCE,
     ),
     Mutant(
         name="native-noise-of-the-next-position",
@@ -65,7 +65,7 @@ MUTANTS = (
         old="golden * (counter + 1));",
         new="golden * (counter + 2));",
         breaks="other noise than on another device",
-        killed_by=(_REFERENCE,),
+        killed_by=_REFERENCE,
     ),
     Mutant(
         name="native-noise-bounded-too-low",
@@ -73,7 +73,7 @@ MUTANTS = (
         old="best->bar = below(low - t * (158.0 * LOG_2",
         new="best->bar = below(low - t * (157.0 * LOG_2",
         breaks="an id whose noise lifts it to the first place is not looked at",
-        killed_by=(_LIKE_A_MODEL,),
+        killed_by=_LIKE_A_MODEL,
     ),
     Mutant(
         name="native-blocks-skipped-too-soon",
@@ -81,7 +81,7 @@ MUTANTS = (
         old="float reach = l->temperature * (LARGEST_NOISE + 0x1p-12f);",
         new="float reach = l->temperature * 4.0f;",
         breaks="an improbable id with great noise is not found: the tail of the law is cut",
-        killed_by=(_LIKE_A_MODEL,),
+        killed_by=_LIKE_A_MODEL,
     ),
     Mutant(
         name="native-close-calls-decided",
@@ -100,7 +100,7 @@ MUTANTS = (
         old="    best->rival = fmax(best->rival, best->high);\n",
         new="",
         breaks="an id that was the best and ties with the new best is no rival any more",
-        killed_by=(_KERNEL_TESTS + "test_what_is_too_close_to_call_is_left_to_pytorch",),
+        killed_by=_KERNEL_TESTS + "test_what_is_too_close_to_call_is_left_to_pytorch",
     ),
     Mutant(
         name="native-close-cuts-decided",
@@ -108,7 +108,7 @@ MUTANTS = (
         old="< row->top_p * most) return UNDECIDED;",
         new="< row->top_p * most) return id;",
         breaks="an id right behind the cut of top-p is chosen",
-        killed_by=(_KERNEL_TESTS + "test_pytorch_decides_what_the_kernels_leave",),
+        killed_by=_KERNEL_TESTS + "test_pytorch_decides_what_the_kernels_leave",
     ),
     Mutant(
         name="native-cut-mass-over-all-ids",
@@ -116,7 +116,7 @@ MUTANTS = (
         old="        Mass mass = mass_of(l, kept, open);",
         new="        Mass mass = mass_of(l, (Prefix){-INFINITY, -INFINITY, 0}, open);",
         breaks="top-p takes its share of what top-k and min-p have dropped as well",
-        killed_by=(_CHOICE_TESTS + "test_choices_equal_the_reference[kernels-1000]",),
+        killed_by=_CHOICE_TESTS + "test_choices_equal_the_reference[kernels-1000]",
     ),
     Mutant(
         name="native-tail-of-top-p-cut-too-soon",
@@ -124,9 +124,8 @@ MUTANTS = (
         old="log((1.0 - top_p) / (double)l->num_ids)",
         new="log(1.0 - top_p)",
         breaks="ids inside the nucleus are never chosen where it is wide",
-        killed_by=(
-            _CHOICE_TESTS + "test_flat_and_peaked_rows_of_a_large_vocabulary_equal_the_reference",
-        ),
+        killed_by=_CHOICE_TESTS
+        + "test_flat_and_peaked_rows_of_a_large_vocabulary_equal_the_reference",
     ),
     Mutant(
         name="native-top-k-keeps-later-ties",
@@ -134,7 +133,7 @@ MUTANTS = (
         old="left -= d >= prefix.at && d < prefix.above;",
         new="left -= d >= prefix.at;",
         breaks="of ids that tie at the end of top-k too few are kept",
-        killed_by=(_KERNEL_TESTS + "test_top_k_may_end_among_ties_before_or_behind_the_leaders",),
+        killed_by=_KERNEL_TESTS + "test_top_k_may_end_among_ties_before_or_behind_the_leaders",
     ),
     Mutant(
         name="native-min-p-ignored",
@@ -142,7 +141,7 @@ MUTANTS = (
         old="    return no_less(prefix, least_reaching(row->min_x, l->temperature, 0));",
         new="    return prefix;",
         breaks="min_p keeps every id",
-        killed_by=(_REFERENCE,),
+        killed_by=_REFERENCE,
     ),
     Mutant(
         name="native-penalties-count-the-prompt",
@@ -150,7 +149,7 @@ MUTANTS = (
         old="for (int64_t i = p->prompt_len; i < position; i++)",
         new="for (int64_t i = 0; i < position; i++)",
         breaks="frequency and presence penalties fall on ids that were never emitted",
-        killed_by=(_PENALTIES,),
+        killed_by=_PENALTIES,
     ),
     Mutant(
         name="native-penalties-see-later-drafts",
@@ -158,7 +157,7 @@ MUTANTS = (
         old="int64_t position = p->positions[j];",
         new="int64_t position = p->positions[p->num_rows - 1];",
         breaks="a penalised request depends on what was drafted",
-        killed_by=(_PENALTIES,),
+        killed_by=_PENALTIES,
     ),
     Mutant(
         name="native-rows-without-their-stride",
@@ -166,7 +165,7 @@ MUTANTS = (
         old="z_NV.stride(0) * z_NV.element_size()",
         new="z_NV.shape[1] * z_NV.element_size()",
         breaks="rows of a padded vocabulary are read from the wrong place",
-        killed_by=(_KERNEL_TESTS + "test_rows_may_lie_apart_upon_each_other_or_scattered",),
+        killed_by=_KERNEL_TESTS + "test_rows_may_lie_apart_upon_each_other_or_scattered",
     ),
     Mutant(
         name="native-eager-not-heeded",
@@ -174,9 +173,7 @@ MUTANTS = (
         old='if not enforce_eager and weights.device.type == "cpu":',
         new='if weights.device.type == "cpu":',
         breaks="--enforce-eager starts a compiler all the same",
-        killed_by=(
-            _KERNEL_TESTS
-            + "test_a_model_that_is_loaded_brings_the_kernels_unless_they_are_refused",
-        ),
+        killed_by=_KERNEL_TESTS
+        + "test_a_model_that_is_loaded_brings_the_kernels_unless_they_are_refused",
     ),
 )

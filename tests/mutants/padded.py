@@ -23,7 +23,7 @@ MUTANTS = (
         old="    return [longest - length for length in content_lens]\n",
         new="    return [0 * longest for _ in content_lens]\n",
         breaks="contents begin together and end ragged",
-        killed_by=(_KV_TESTS + "test_rounds_of_realignment_equal_a_per_row_reference",),
+        killed_by=_KV_TESTS + "test_rounds_of_realignment_equal_a_per_row_reference",
     ),
     Mutant(
         name="rows-shifted-the-wrong-way",
@@ -31,7 +31,7 @@ MUTANTS = (
         old="shifts = [old - new for old, new in zip(starts, self.starts, strict=True)]",
         new="shifts = [new - old for old, new in zip(starts, self.starts, strict=True)]",
         breaks="after a round every row reads another's place: repetition and gibberish",
-        killed_by=(_KV_TESTS + "test_rounds_of_realignment_equal_a_per_row_reference",),
+        killed_by=_KV_TESTS + "test_rounds_of_realignment_equal_a_per_row_reference",
     ),
     Mutant(
         name="finished-row-keeps-its-place",
@@ -39,7 +39,7 @@ MUTANTS = (
         old="self.cached_lens = [self.cached_lens[row] for row in rows]",
         new="self.cached_lens = self.cached_lens[: len(rows)]",
         breaks="rows behind one that left are taken for those before them",
-        killed_by=(_KV_TESTS + "test_rounds_of_realignment_equal_a_per_row_reference",),
+        killed_by=_KV_TESTS + "test_rounds_of_realignment_equal_a_per_row_reference",
     ),
     Mutant(
         name="padding-has-positions",
@@ -47,7 +47,7 @@ MUTANTS = (
         old="return torch.arange(num_columns, device=device) - starts_B1",
         new="return torch.arange(num_columns, device=device) - 0 * starts_B1",
         breaks="position ids count the padding",
-        killed_by=(_KV_TESTS + "test_places_hide_the_padding_and_count_from_0",),
+        killed_by=_KV_TESTS + "test_places_hide_the_padding_and_count_from_0",
     ),
     Mutant(
         name="padded-rollback-extends",
@@ -55,7 +55,7 @@ MUTANTS = (
         old="self.cached_lens[row] = min(self.cached_lens[row], length)",
         new="self.cached_lens[row] = length",
         breaks="a draft that is behind counts tokens as cached that it never saw",
-        killed_by=(_KV_TESTS + "test_a_rollback_never_caches_more",),
+        killed_by=_KV_TESTS + "test_a_rollback_never_caches_more",
     ),
     Mutant(
         name="stacked-row-unpadded",
@@ -63,7 +63,7 @@ MUTANTS = (
         old="start, into, n = kv.starts[source], stacked.starts[index], stacked.cached_lens[index]",
         new="start, into, n = kv.starts[source], 0, stacked.cached_lens[index]",
         breaks="rows that were stacked read their padding",
-        killed_by=(_KV_TESTS + "test_rows_of_several_batches_are_stacked_in_order",),
+        killed_by=_KV_TESTS + "test_rows_of_several_batches_are_stacked_in_order",
     ),
     Mutant(
         name="invariant-of-the-rectangle-blind",
@@ -71,7 +71,7 @@ MUTANTS = (
         old="assert len(set(ends)) <= 1",
         new="assert len(set(ends)) <= len(ends)",
         breaks="debug mode lets a ragged batch pass (I1)",
-        killed_by=(_KV_TESTS + "test_the_invariants_name_what_is_broken",),
+        killed_by=_KV_TESTS + "test_the_invariants_name_what_is_broken",
     ),
     Mutant(
         name="invariant-of-the-pending-token-blind",
@@ -79,7 +79,7 @@ MUTANTS = (
         old="assert kv.cached_lens == expected",
         new="assert len(kv.cached_lens) == len(expected)",
         breaks="debug mode lets a cache pass that holds the pending token (I3)",
-        killed_by=(_KV_TESTS + "test_the_invariants_name_what_is_broken",),
+        killed_by=_KV_TESTS + "test_the_invariants_name_what_is_broken",
     ),
     Mutant(
         name="defect-1-end-searched-in-the-last-token-alone",
@@ -87,7 +87,7 @@ MUTANTS = (
         old="stop_ids = self.request.stop_ids\n",
         new="stop_ids = self.request.stop_ids & {verdict.tokens[-1]}\n",
         breaks="a drafted end id that is accepted is followed by more tokens",
-        killed_by=(_DEFECT + "1_nothing_follows_a_drafted_end_that_is_accepted[eqspec]",),
+        killed_by=_DEFECT + "1_nothing_follows_a_drafted_end_that_is_accepted[eqspec]",
     ),
     Mutant(
         name="defect-2-end-searched-in-the-prompt",
@@ -97,7 +97,7 @@ MUTANTS = (
         "            self.finish_reason = FinishReason.STOP\n"
         "        event = self._event(tokens, verdict.logprobs[: len(tokens)])\n",
         breaks="chat templates end turns with the end id: answers of one token",
-        killed_by=(_DEFECT + "2_an_end_id_in_the_prompt_ends_nothing[eqspec]",),
+        killed_by=_DEFECT + "2_an_end_id_in_the_prompt_ends_nothing[eqspec]",
     ),
     Mutant(
         name="defect-7-answers-in-order-of-length",
@@ -106,7 +106,7 @@ MUTANTS = (
         new="by_length = sorted(group.sequences, key=lambda s: len(s.ids))\n"
         "        rows = zip(by_length, proposals, verdicts, strict=True)\n",
         breaks="clients get each other's answers",
-        killed_by=(_DEFECT + "7_every_answer_belongs_to_its_request_whatever_the_order[eqspec]",),
+        killed_by=_DEFECT + "7_every_answer_belongs_to_its_request_whatever_the_order[eqspec]",
     ),
     Mutant(
         name="defect-8-smallest-budget-for-all",
@@ -116,7 +116,7 @@ MUTANTS = (
         "                min(s.num_draft_tokens(self._speculation) for s in group.sequences)\n"
         "            ] * len(group.sequences)",
         breaks="one nearly finished row shrinks everybody's draft",
-        killed_by=(_DEFECT + "8_a_row_drafts_by_its_own_budget_and_wishes[eqspec]",),
+        killed_by=_DEFECT + "8_a_row_drafts_by_its_own_budget_and_wishes[eqspec]",
     ),
     Mutant(
         name="defect-9-fresh-row-discards-the-group",
@@ -124,7 +124,7 @@ MUTANTS = (
         old="fresh = [s for s in chosen if s not in self._homes()]",
         new="fresh = [s for s in chosen if not all(c in self._homes() for c in chosen)]",
         breaks="a fresh row in a fallback group throws away the whole group's KV",
-        killed_by=(_DEFECT + "9_every_token_is_fed_to_the_target_once[exspec-padded]",),
+        killed_by=_DEFECT + "9_every_token_is_fed_to_the_target_once[exspec-padded]",
     ),
     Mutant(
         name="defect-10-draft-keeps-no-cache",
@@ -132,7 +132,7 @@ MUTANTS = (
         old="batch.rollback(row, len(sequence.ids) - 1)",
         new="batch.rollback(row, (len(sequence.ids) - 1) * (batch is group.target))",
         breaks="the draft reads the whole prefix again in every round",
-        killed_by=(_DEFECT + "10_the_draft_keeps_its_cache_between_rounds[eqspec]",),
+        killed_by=_DEFECT + "10_the_draft_keeps_its_cache_between_rounds[eqspec]",
     ),
     Mutant(
         name="pending-token-cached",
@@ -140,7 +140,7 @@ MUTANTS = (
         old="batch.rollback(row, len(sequence.ids) - 1)",
         new="batch.rollback(row, len(sequence.ids))",
         breaks="a draft believes KV of a rejected token where the target chose another",
-        killed_by=(_EQUAL_TESTS + "test_speculative_output_equals_plain_output",),
+        killed_by=_EQUAL_TESTS + "test_speculative_output_equals_plain_output",
     ),
     Mutant(
         name="draft-fed-the-last-token-alone",
@@ -148,7 +148,7 @@ MUTANTS = (
         old="new_ids = sequence.ids[draft.cached_len(row) :]",
         new="new_ids = sequence.ids[-1:]",
         breaks="after a full acceptance the draft lacks a token: it guesses wrong from then on",
-        killed_by=(_EQUAL_TESTS + "test_eqspec_moves_nothing_while_all_rows_commit_equally_many",),
+        killed_by=_EQUAL_TESTS + "test_eqspec_moves_nothing_while_all_rows_commit_equally_many",
     ),
     Mutant(
         name="finished-rows-stay-in-the-batch",
@@ -157,7 +157,7 @@ MUTANTS = (
         new="live = list(range(len(group.sequences)))\n"
         "        live = live if any(s.finish_reason is None for s in group.sequences) else []\n",
         breaks="finished rows are verified to the end and their clients hear more",
-        killed_by=(_DEFECT + "9_every_token_is_fed_to_the_target_once[eqspec]",),
+        killed_by=_DEFECT + "9_every_token_is_fed_to_the_target_once[eqspec]",
     ),
     Mutant(
         name="full-group-needs-one-more",
@@ -165,9 +165,8 @@ MUTANTS = (
         old="if len(sequences) >= size]",
         new="if len(sequences) > size]",
         breaks="groups of equal length are realigned that need not be",
-        killed_by=(
-            _EXSPEC_TESTS + "test_rows_of_one_length_are_stacked_wherever_they_stand_in_the_window",
-        ),
+        killed_by=_EXSPEC_TESTS
+        + "test_rows_of_one_length_are_stacked_wherever_they_stand_in_the_window",
     ),
     Mutant(
         name="rectangle-of-the-present-lengths",
@@ -175,9 +174,8 @@ MUTANTS = (
         old="lengths = [s.request.max_len for s in (*self.admitted, self._waiting[0])]",
         new="lengths = [len(s.ids) for s in (*self.admitted, self._waiting[0])]",
         breaks="the batch outgrows its memory in the middle of its requests",
-        killed_by=(
-            _EXSPEC_TESTS + "test_requests_are_admitted_in_order_while_all_fit_into_one_rectangle",
-        ),
+        killed_by=_EXSPEC_TESTS
+        + "test_requests_are_admitted_in_order_while_all_fit_into_one_rectangle",
     ),
     Mutant(
         name="padding-attended-to",
@@ -185,7 +183,7 @@ MUTANTS = (
         old="return (column_B1S < 0) | (column_B1S > query_BQ1)",
         new="return column_B1S > query_BQ1",
         breaks="rows see the zeros, or the leftovers, in front of their content",
-        killed_by=(_FAST_LOGITS,),
+        killed_by=_FAST_LOGITS,
     ),
     Mutant(
         name="rectangle-mask-one-column-too-wide",
@@ -193,7 +191,7 @@ MUTANTS = (
         old="return (column_B1S < 0) | (column_B1S > query_BQ1)",
         new="return (column_B1S < 0) | (column_B1S > query_BQ1 + 1)",
         breaks="a token sees the one behind it",
-        killed_by=(_FAST_LOGITS,),
+        killed_by=_FAST_LOGITS,
     ),
     Mutant(
         name="exact-view-without-the-offset",
@@ -201,6 +199,6 @@ MUTANTS = (
         old="first = slot * self.num_columns + self.starts[slot]",
         new="first = slot * self.num_columns",
         breaks="exact numerics read the padding in place of the row",
-        killed_by=(_EXACT_LOGITS,),
+        killed_by=_EXACT_LOGITS,
     ),
 )

@@ -16,7 +16,7 @@ MUTANTS = (
         old="            self._num_serials += 1\n",
         new="",
         breaks="a sentence that occurs in two prompts brings the other prompt's keys",
-        killed_by=(_KV_TESTS + "test_equal_ids_behind_another_beginning_are_another_block",),
+        killed_by=_KV_TESTS + "test_equal_ids_behind_another_beginning_are_another_block",
     ),
     Mutant(
         name="rewritten-block-keeps-its-name",
@@ -24,7 +24,7 @@ MUTANTS = (
         old="            self._allocator.evict(block)\n            return\n",
         new="            return\n",
         breaks="a prompt finds a block whose end was written again with other ids",
-        killed_by=(_KV_TESTS + "test_a_block_that_is_written_again_is_not_found_by_its_old_ids",),
+        killed_by=_KV_TESTS + "test_a_block_that_is_written_again_is_not_found_by_its_old_ids",
     ),
     Mutant(
         name="copy-of-the-whole-block",
@@ -33,7 +33,7 @@ MUTANTS = (
         "        self._pool_L2NBHD[:, :, own, :num_kept].copy_(kept)\n",
         new="        self._pool_L2NBHD[:, :, own].copy_(self._pool_L2NBHD[:, :, block])\n",
         breaks="a NaN behind the places that are kept reaches another request",
-        killed_by=(_KV_TESTS + "test_a_copy_takes_only_the_places_that_are_kept",),
+        killed_by=_KV_TESTS + "test_a_copy_takes_only_the_places_that_are_kept",
     ),
     Mutant(
         name="begun-block-lost-at-adoption",
@@ -41,7 +41,7 @@ MUTANTS = (
         old="            self._allocator.free(state.blocks[num_full:])\n",
         new="",
         breaks="chunks that end inside of a block leak it",
-        killed_by=(_KV_TESTS + "test_adoption_goes_on_behind_what_a_slot_has",),
+        killed_by=_KV_TESTS + "test_adoption_goes_on_behind_what_a_slot_has",
     ),
     Mutant(
         name="second-copy-leaks",
@@ -49,7 +49,7 @@ MUTANTS = (
         old="            self.incref(cached.block)\n            self.free([block])\n",
         new="            self.incref(cached.block)\n",
         breaks="requests that begin alike at one time leak a block for every one they share",
-        killed_by=(_KV_TESTS + "test_two_slots_that_computed_the_same_keep_one_block",),
+        killed_by=_KV_TESTS + "test_two_slots_that_computed_the_same_keep_one_block",
     ),
     Mutant(
         name="evicted-block-still-found",
@@ -57,7 +57,7 @@ MUTANTS = (
         old="        del self._by_key[key]\n",
         new="",
         breaks="a prompt finds a block that holds another request's keys by now",
-        killed_by=(_EVICTION,),
+        killed_by=_EVICTION,
     ),
     Mutant(
         name="last-token-adopted",
@@ -65,7 +65,7 @@ MUTANTS = (
         old="end = row.end_len - (row.num_choices > 0)",
         new="end = row.end_len",
         breaks="a prompt of whole blocks that was seen before has no logits to choose by",
-        killed_by=(_REPLICA_TESTS + "test_the_last_token_is_fed_where_a_token_is_chosen",),
+        killed_by=_REPLICA_TESTS + "test_the_last_token_is_fed_where_a_token_is_chosen",
     ),
     Mutant(
         name="scored-prompt-adopted",
@@ -73,7 +73,7 @@ MUTANTS = (
         old="if row.num_scored:",
         new="if False:",
         breaks="prompt_logprobs of a prompt that was seen before are those of other places",
-        killed_by=(_REPLICA_TESTS + "test_a_row_that_scores_its_prompt_feeds_all_of_it",),
+        killed_by=_REPLICA_TESTS + "test_a_row_that_scores_its_prompt_feeds_all_of_it",
     ),
     Mutant(
         name="drafted-tokens-published",
@@ -81,9 +81,8 @@ MUTANTS = (
         old="self._publish(cached, row.end_len)",
         new="self._publish(cached, cached_len)",
         breaks="every rejection inside of a full block renames it; the cache fills with guesses",
-        killed_by=(
-            _REPLICA_TESTS + "test_what_a_draft_only_drafted_is_not_found_until_it_is_committed",
-        ),
+        killed_by=_REPLICA_TESTS
+        + "test_what_a_draft_only_drafted_is_not_found_until_it_is_committed",
     ),
     Mutant(
         name="failed-row-stays-findable",
@@ -91,7 +90,7 @@ MUTANTS = (
         old="            self._cache.evict(cached.slot)",
         new="            self._cache.publish(cached.slot, cached.ids, cached.rules.cache_salt)",
         breaks="a system prompt that met a NaN once fails every request until a restart",
-        killed_by=(_REPLICA_TESTS + "test_what_a_failed_row_computed_is_not_found",),
+        killed_by=_REPLICA_TESTS + "test_what_a_failed_row_computed_is_not_found",
     ),
     Mutant(
         name="replica-finds-what-another-left",
@@ -99,7 +98,7 @@ MUTANTS = (
         old="            self._cache.evict_all()",
         new="            self._cache.evict(model.allocate())",
         breaks="a benchmark's second run over a model finds the prompts of its first",
-        killed_by=(_REPLICA_TESTS + "test_a_replica_starts_with_nothing_whoever_used_its_model",),
+        killed_by=_REPLICA_TESTS + "test_a_replica_starts_with_nothing_whoever_used_its_model",
     ),
     Mutant(
         name="found-in-the-last-chunk-alone",
@@ -107,9 +106,7 @@ MUTANTS = (
         old="num_matched + (self.num_cached_prompt if base_len else 0)",
         new="num_matched",
         breaks="the usage of a long prompt tells of its last chunk",
-        killed_by=(
-            "tests/deployments/coordinator/test_cached_tokens.py"
-            "::test_a_request_hears_how_much_of_its_prompt_was_found",
-        ),
+        killed_by="tests/deployments/coordinator/test_cached_tokens.py"
+        "::test_a_request_hears_how_much_of_its_prompt_was_found",
     ),
 )

@@ -43,7 +43,7 @@ MUTANTS = (
         old="(len(row.proposal) if self.is_resuming else 0)",
         new="0",
         breaks="when an ingress dies, all its clients' answers are checked at once",
-        killed_by=(_IN_POOL + "test_it_counts_as_a_catch_up",),  # of seeds 135 is the first
+        killed_by=_IN_POOL + "test_it_counts_as_a_catch_up",  # of seeds 135 is the first
     ),
     Mutant(
         name="resumed-ids-beyond-the-chunk",
@@ -51,7 +51,7 @@ MUTANTS = (
         old="checked = proposal[: max(chunk - (end_len - base_len), 0)]",
         new="checked = proposal[:chunk]",
         breaks="a row is nearly twice as wide as a prefill's",
-        killed_by=(_IN_POOL + "test_the_policy_neither_cuts_it_nor_learns_of_it",),
+        killed_by=_IN_POOL + "test_the_policy_neither_cuts_it_nor_learns_of_it",
     ),
     Mutant(
         name="resumed-ids-beyond-memory",
@@ -59,7 +59,7 @@ MUTANTS = (
         old="    room -= len(rows)\n",
         new="",
         breaks="a GPU runs out of memory when many clients resume",
-        killed_by=(_IN_POOL + "test_a_pass_chooses_no_more_than_memory_was_planned_for",),
+        killed_by=_IN_POOL + "test_a_pass_chooses_no_more_than_memory_was_planned_for",
     ),
     Mutant(
         name="resumed-ids-count-as-drafted",
@@ -67,7 +67,7 @@ MUTANTS = (
         old="            num_drafted = num_accepted = 0  # nobody drafted them\n",
         new="",
         breaks="acceptance looks better than the drafts are",
-        killed_by=(_IN_POOL + "test_what_was_brought_back_counts_as_nobodys_draft",),
+        killed_by=_IN_POOL + "test_what_was_brought_back_counts_as_nobodys_draft",
     ),
     Mutant(
         name="resumed-passes-teach-the-policy",
@@ -75,7 +75,7 @@ MUTANTS = (
         old="        if open_.is_resuming:\n            return\n",
         new="",
         breaks="K follows what clients bring back",
-        killed_by=(_IN_POOL + "test_the_policy_neither_cuts_it_nor_learns_of_it",),
+        killed_by=_IN_POOL + "test_the_policy_neither_cuts_it_nor_learns_of_it",
     ),
     Mutant(
         name="ids-behind-a-stop-id",
@@ -83,7 +83,7 @@ MUTANTS = (
         old="        if not self.stop_ids.isdisjoint(ids[:-1]):\n",
         new="        if False:\n",
         breaks="ids behind the end of an answer are taken without a word",
-        killed_by=(_IN_POOL + "test_ids_that_no_such_request_can_have_are_refused",),
+        killed_by=_IN_POOL + "test_ids_that_no_such_request_can_have_are_refused",
     ),
     Mutant(
         name="audit-checks-as-the-client-did",
@@ -91,10 +91,8 @@ MUTANTS = (
         old="        resume_token_ids=(),\n",
         new="",
         breaks="the audit of a resumed request decodes nothing plainly",
-        killed_by=(
-            "tests/deployments/coordinator/test_audit_origin.py"
-            "::test_a_replay_decodes_anew_what_its_client_had_brought_back",
-        ),
+        killed_by="tests/deployments/coordinator/test_audit_origin.py"
+        "::test_a_replay_decodes_anew_what_its_client_had_brought_back",
     ),
     Mutant(
         name="parted-news-keeps-its-place",
@@ -110,7 +108,7 @@ MUTANTS = (
         old="            if piece.index < count:\n",
         new="            if piece.index < count - 1:\n",
         breaks="a resumed stream repeats a token",
-        killed_by=(_CUT,),
+        killed_by=_CUT,
     ),
     Mutant(
         name="calls-begin-at-the-cut",
@@ -118,7 +116,7 @@ MUTANTS = (
         old="        if piece.told_text:\n",
         new="        if piece.told_text and self.num_calls < 0:\n",
         breaks="a tool call that was cut in two is told as text",
-        killed_by=(_CUT,),
+        killed_by=_CUT,
     ),
     Mutant(
         name="held-back-call-told-again",
@@ -126,7 +124,7 @@ MUTANTS = (
         old="return found if is_known else found + rest",
         new="return found + rest",
         breaks="who brings back a whole answer is told its end again",
-        killed_by=(_CUT,),
+        killed_by=_CUT,
     ),
     Mutant(
         name="usage-begins-at-the-cut",
@@ -134,7 +132,7 @@ MUTANTS = (
         old="        choice.num_tokens = chunk.index + len(chunk.token_ids)\n        choice.stats",
         new="        choice.num_tokens += len(chunk.token_ids)\n        choice.stats",
         breaks="a whole answer counts what was brought back twice",
-        killed_by=(_HTTP + "test_it_goes_on_behind_every_token",),
+        killed_by=_HTTP + "test_it_goes_on_behind_every_token",
     ),
     Mutant(
         name="echo-told-again",
@@ -142,7 +140,7 @@ MUTANTS = (
         old='return "" if self.generation.request.resume_token_ids else self.echo.text',
         new="return self.echo.text",
         breaks="a resumed stream repeats the prompt",
-        killed_by=(_HTTP + "test_the_echo_is_told_once",),
+        killed_by=_HTTP + "test_the_echo_is_told_once",
     ),
     Mutant(
         name="seed-is-drawn-anew",
@@ -150,6 +148,6 @@ MUTANTS = (
         old="begun if own is None else own})",
         new="own})",
         breaks="the seed of the first chunk is not used",
-        killed_by=(_AT_EDGE + "test_the_choices_have_ids_and_seeds_of_their_own",),
+        killed_by=_AT_EDGE + "test_the_choices_have_ids_and_seeds_of_their_own",
     ),
 )

@@ -19,7 +19,7 @@ MUTANTS = (
         old="SampleRow(row.rules, num_committed + j, history)",
         new="SampleRow(row.rules, num_committed + j + 1, history)",
         breaks="sampled tokens differ from those of plain decoding",
-        killed_by=(_EQUAL,),
+        killed_by=_EQUAL,
     ),
     Mutant(
         name="noise-position-counts-from-the-round",
@@ -27,7 +27,7 @@ MUTANTS = (
         old="SampleRow(row.rules, num_committed + j, history)",
         new="SampleRow(row.rules, num_committed, history)",
         breaks="the tokens of a round share their noise: they depend on K",
-        killed_by=(_EQUAL,),
+        killed_by=_EQUAL,
     ),
     Mutant(
         name="noise-position-includes-the-proposal",
@@ -35,7 +35,7 @@ MUTANTS = (
         old="num_committed = target.cached_len(row.slot) - len(row.proposal)",
         new="num_committed = target.cached_len(row.slot)",
         breaks="a sampled token depends on how many were drafted",
-        killed_by=(_EQUAL,),
+        killed_by=_EQUAL,
     ),
     Mutant(
         name="draft-noise-one-position-off",
@@ -43,7 +43,7 @@ MUTANTS = (
         old="return SampleRow(row.rules, draft.cached_len(row.slot), _history(row, proposal))",
         new="return SampleRow(row.rules, draft.cached_len(row.slot) + 1, _history(row, proposal))",
         breaks="nothing but speed: acceptance falls from .53 to .35",
-        killed_by=(_SELF_DRAFT,),
+        killed_by=_SELF_DRAFT,
     ),
     Mutant(
         name="draft-noise-not-coupled",
@@ -54,7 +54,7 @@ MUTANTS = (
         "        SamplingRules(params, row.rules.prompt_len), draft.cached_len(row.slot)\n"
         "    )",
         breaks="a draft with a seed of its own guesses as well as chance",
-        killed_by=(_SELF_DRAFT,),
+        killed_by=_SELF_DRAFT,
     ),
     Mutant(
         name="penalties-without-the-drafts-before",
@@ -62,7 +62,7 @@ MUTANTS = (
         old="return (*row.history, *proposal) if row.rules.needs_history else ()",
         new="return row.history if row.rules.needs_history else ()",
         breaks="position j of a proposal does not see drafts 1 to j: penalties are wrong",
-        killed_by=(_ROUND_TESTS + "test_a_round_commits_what_plain_decoding_would_emit",),
+        killed_by=_ROUND_TESTS + "test_a_round_commits_what_plain_decoding_would_emit",
     ),
     Mutant(
         name="nothing-rolled-back",
@@ -70,9 +70,7 @@ MUTANTS = (
         old="    target.rollback(row.slot, target.cached_len(row.slot) - num_rejected)\n",
         new="",
         breaks="the KV of rejected tokens stays",
-        killed_by=(
-            _REPLICA_TESTS + "test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1",
-        ),
+        killed_by=_REPLICA_TESTS + "test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1",
     ),
     Mutant(
         name="rollback-one-too-few",
@@ -80,9 +78,7 @@ MUTANTS = (
         old="num_rejected = len(row.proposal) - verdict.num_accepted",
         new="num_rejected = max(len(row.proposal) - verdict.num_accepted - 1, 0)",
         breaks="the KV of the first rejected token stays",
-        killed_by=(
-            _REPLICA_TESTS + "test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1",
-        ),
+        killed_by=_REPLICA_TESTS + "test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1",
     ),
     Mutant(
         name="rollback-to-the-round-s-start",
@@ -90,9 +86,7 @@ MUTANTS = (
         old="num_rejected = len(row.proposal) - verdict.num_accepted",
         new="num_rejected = len(row.proposal)",
         breaks="accepted tokens are fed a second time",
-        killed_by=(
-            _REPLICA_TESTS + "test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1",
-        ),
+        killed_by=_REPLICA_TESTS + "test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1",
     ),
     Mutant(
         name="draft-fed-its-whole-proposal-again",
@@ -100,7 +94,7 @@ MUTANTS = (
         old="batch = ForwardInput.of((rows[i].slot, proposals[i][-1:], 1) for i in live)",
         new="batch = ForwardInput.of((rows[i].slot, proposals[i], 1) for i in live)",
         breaks="the draft sees its first tokens twice",
-        killed_by=(_REPLICA_TESTS + "test_a_draft_caches_all_drafted_tokens_but_the_last",),
+        killed_by=_REPLICA_TESTS + "test_a_draft_caches_all_drafted_tokens_but_the_last",
     ),
     Mutant(
         name="one-drafted-token-too-many",
@@ -108,7 +102,7 @@ MUTANTS = (
         old="live = [i for i in live if len(proposals[i]) < rows[i].num_choices]",
         new="live = [i for i in live if len(proposals[i]) <= rows[i].num_choices]",
         breaks="K + 1 tokens are drafted; the last is never wanted",
-        killed_by=(_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",),
+        killed_by=_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",
     ),
     Mutant(
         name="longest-proposal-for-every-row",
@@ -117,7 +111,7 @@ MUTANTS = (
         new="live = [i for i in live if any(len(proposals[k]) < rows[k].num_choices "
         "for k in live)]",
         breaks="rows draft beyond their own K when a companion has a larger one",
-        killed_by=(_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",),
+        killed_by=_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",
     ),
     Mutant(
         name="failed-choice-drafted",
@@ -125,7 +119,7 @@ MUTANTS = (
         old="return [token != NO_CHOICE for token in tokens]",
         new="return [True for token in tokens]",
         breaks="-1 is proposed and fed to the target as a token",
-        killed_by=(_ROUND_TESTS + "test_a_draft_stops_where_nothing_can_be_chosen",),
+        killed_by=_ROUND_TESTS + "test_a_draft_stops_where_nothing_can_be_chosen",
     ),
     Mutant(
         name="failed-choice-committed",
@@ -134,9 +128,7 @@ MUTANTS = (
         "        choices = choices[: max(choices.index(NO_CHOICE), 1)]\n",
         new="",
         breaks="-1 is emitted where nothing may be chosen behind an accepted draft",
-        killed_by=(
-            _ROUND_TESTS + "test_what_stands_before_a_position_without_a_choice_is_committed",
-        ),
+        killed_by=_ROUND_TESTS + "test_what_stands_before_a_position_without_a_choice_is_committed",
     ),
     Mutant(
         name="logprobs-of-another-position",
@@ -144,7 +136,7 @@ MUTANTS = (
         old="tokens += (*verdict.tokens, *[NO_CHOICE] * num_unused)",
         new="tokens += (*[NO_CHOICE] * num_unused, *verdict.tokens)",
         breaks="a token is reported with the log-probability of a later position",
-        killed_by=(_ROUND_TESTS + "test_each_token_is_measured_at_its_own_position",),
+        killed_by=_ROUND_TESTS + "test_each_token_is_measured_at_its_own_position",
     ),
     Mutant(
         name="choice-of-a-catch-up-row-shifts-the-others",
@@ -152,7 +144,7 @@ MUTANTS = (
         old="ForwardInput.of((row.slot, row.new_ids, min(row.num_choices, 1)) for row in rows)",
         new="ForwardInput.of((row.slot, row.new_ids, 1) for row in rows)",
         breaks="rows that only catch up are given the logits of others",
-        killed_by=(_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",),
+        killed_by=_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",
     ),
     Mutant(
         name="cached-ids-not-compared",
@@ -160,7 +152,7 @@ MUTANTS = (
         old="if cached.prefix_hashes[base_len] != row.base_hash:",
         new="if cached.prefix_hashes[base_len] == EMPTY_HASH != row.base_hash:",
         breaks="a slot with other ids of the same length is taken for the right one",
-        killed_by=(_REPLICA_TESTS + "test_other_ids_at_the_same_length_are_a_miss",),
+        killed_by=_REPLICA_TESTS + "test_other_ids_at_the_same_length_are_a_miss",
     ),
     Mutant(
         name="ids-truncated-but-not-their-kv",
@@ -168,7 +160,7 @@ MUTANTS = (
         old="            self._model.rollback(cached.slot, base_len)\n",
         new="            self._model.cached_len(cached.slot)\n",
         breaks="what was fed before base_len moved back is attended to",
-        killed_by=(_REPLICA_TESTS + "test_truncation_to_base_len_is_the_rollback",),
+        killed_by=_REPLICA_TESTS + "test_truncation_to_base_len_is_the_rollback",
     ),
     Mutant(
         name="kv-truncated-but-not-its-hashes",
@@ -176,7 +168,7 @@ MUTANTS = (
         old="        del self.prefix_hashes[length + 1 :]\n",
         new="        del self.prefix_hashes[length + 2 :]\n",
         breaks="the hash of forgotten ids vouches for new ones",
-        killed_by=(_REPLICA_TESTS + "test_ids_behind_a_truncation_are_known_by_their_hash",),
+        killed_by=_REPLICA_TESTS + "test_ids_behind_a_truncation_are_known_by_their_hash",
     ),
     Mutant(
         name="missing-base-tolerated",
@@ -184,9 +176,7 @@ MUTANTS = (
         old="if cached_len < base_len:",
         new="if cached_len + 1 < base_len:",
         breaks="a lease that starts behind a gap is run",
-        killed_by=(
-            _REPLICA_TESTS + "test_a_base_beyond_the_cache_is_a_miss_that_says_what_is_there",
-        ),
+        killed_by=_REPLICA_TESTS + "test_a_base_beyond_the_cache_is_a_miss_that_says_what_is_there",
     ),
     Mutant(
         name="freed-sequence-keeps-its-slot",
@@ -194,7 +184,7 @@ MUTANTS = (
         old="                self._model.free(cached.slot)\n",
         new="                cached.truncate(0)\n",
         breaks="freed sequences keep their slots: the replica runs out of blocks",
-        killed_by=(_REPLICA_TESTS + "test_freeing_and_resetting_give_every_slot_back",),
+        killed_by=_REPLICA_TESTS + "test_freeing_and_resetting_give_every_slot_back",
     ),
     Mutant(
         name="blocks-of-the-proposal-forgotten",
@@ -202,7 +192,7 @@ MUTANTS = (
         old="blocks_for(base_len + len(row.new_ids) + num_drafted)",
         new="blocks_for(base_len + len(row.new_ids))",
         breaks="a group that does not fit fails as a whole in the middle of the pass",
-        killed_by=(_REPLICA_TESTS + "test_the_room_of_a_proposal_is_counted",),
+        killed_by=_REPLICA_TESTS + "test_the_room_of_a_proposal_is_counted",
     ),
     Mutant(
         name="room-counted-row-by-row",
@@ -210,7 +200,7 @@ MUTANTS = (
         old="                num_free -= num_new\n",
         new="",
         breaks="two rows are promised the same last block",
-        killed_by=(_REPLICA_TESTS + "test_a_row_without_room_is_refused_before_anything_is_fed",),
+        killed_by=_REPLICA_TESTS + "test_a_row_without_room_is_refused_before_anything_is_fed",
     ),
     Mutant(
         name="answers-in-the-order-of-running",
@@ -218,7 +208,7 @@ MUTANTS = (
         old="rows=tuple(answers[row.sequence_id] for row in lease.rows)",
         new="rows=tuple(answers.values())",
         breaks="results come back in another order than the rows were sent",
-        killed_by=(_REPLICA_TESTS + "test_answers_come_in_the_order_of_the_rows",),
+        killed_by=_REPLICA_TESTS + "test_answers_come_in_the_order_of_the_rows",
     ),
     Mutant(
         name="plain-decoding-at-the-wrong-position",
@@ -226,7 +216,7 @@ MUTANTS = (
         old="rows = [SampleRow(r.rules, len(r.ids), r.ids) for r in running]",
         new="rows = [SampleRow(r.rules, len(r.ids) - 1, r.ids) for r in running]",
         breaks="the reference itself: sampled tokens use the noise of the position before",
-        killed_by=(_EQUAL,),
+        killed_by=_EQUAL,
     ),
     Mutant(
         name="plain-decoding-overfills-the-cache",
@@ -234,9 +224,7 @@ MUTANTS = (
         old="if num_free < 0 and self._running:",
         new="if False:",
         breaks="plain decoding runs out of blocks in the middle of its requests",
-        killed_by=(
-            _PLAIN_TESTS
-            + "test_a_request_is_admitted_when_it_can_run_to_its_end_beside_the_others",
-        ),
+        killed_by=_PLAIN_TESTS
+        + "test_a_request_is_admitted_when_it_can_run_to_its_end_beside_the_others",
     ),
 )

@@ -97,7 +97,7 @@ def _judge(mutant: Mutant, copy: Path, sound: dict[str, bool]) -> Verdict:
     except StaleMutantError as error:
         return Verdict(mutant=mutant, outcome=Outcome.STALE, detail=str(error))
     details: list[str] = []
-    for test in mutant.killed_by:
+    for test in mutant.tests:
         if test not in sound:
             sound[test] = run_test(test, copy).is_clean
         if not sound[test]:

@@ -14,7 +14,7 @@ MUTANTS = (
         old="    x ^= high_N1\n",
         new="",
         breaks="positions whose low halves are equal share their noise",
-        killed_by=(_NOISE_TESTS + "test_hash_integers_equal_the_reference_bit_for_bit",),
+        killed_by=_NOISE_TESTS + "test_hash_integers_equal_the_reference_bit_for_bit",
     ),
     Mutant(
         name="unlisted-ids-never-win",
@@ -22,8 +22,7 @@ MUTANTS = (
         old="limit_N1 = first.greatest_beyond + temperature_N1 * LARGEST_NOISE",
         new="limit_N1 = first.greatest_beyond + temperature_N1",
         breaks="an improbable id with great noise is not found: the tail of the law is cut",
-        killed_by=(
-            _CHOICE_TESTS + "test_flat_and_peaked_rows_of_a_large_vocabulary_equal_the_reference",
-        ),
+        killed_by=_CHOICE_TESTS
+        + "test_flat_and_peaked_rows_of_a_large_vocabulary_equal_the_reference",
     ),
 )

@@ -14,9 +14,7 @@ MUTANTS = (
         old="        and (n == 0 or tokens[:n] == row.proposal[:n])\n",
         new="",
         breaks="a replica that answers for another proposal commits its tokens",
-        killed_by=(
-            "tests/scheduler/test_replicas.py::test_a_row_that_cannot_be_run_ends_its_request_alone",
-        ),
+        killed_by="tests/scheduler/test_replicas.py::test_a_row_that_cannot_be_run_ends_its_request_alone",
     ),
     Mutant(
         name="first-place-of-a-chunk-unscored",
@@ -24,7 +22,7 @@ MUTANTS = (
         old="base_len = min(base_len, len(sequence.prompt_logprobs))",
         new="pass",
         breaks="where the chunks of a prompt meet, a log-probability is missing",
-        killed_by=(_SCORE_TEST,),
+        killed_by=_SCORE_TEST,
     ),
     Mutant(
         name="unsettled-reservation",
@@ -32,9 +30,7 @@ MUTANTS = (
         old="        replica.release(reservation, held_len, num_ids)\n",
         new="",
         breaks="blocks of rejected tokens stay reserved",
-        killed_by=(
-            "tests/scheduler/test_blocks.py::test_blocks_of_rejected_tokens_are_given_back_at_once",
-        ),
+        killed_by="tests/scheduler/test_blocks.py::test_blocks_of_rejected_tokens_are_given_back_at_once",
     ),
     Mutant(
         name="a-failing-draft-ends-the-request",
@@ -45,9 +41,7 @@ MUTANTS = (
         "        elif answer.status",
         new="        if answer.status",
         breaks="an error of the draft model reaches the client",
-        killed_by=(
-            "tests/scheduler/test_drafting.py::test_a_draft_that_refuses_a_row_never_ends_the_request",
-        ),
+        killed_by="tests/scheduler/test_drafting.py::test_a_draft_that_refuses_a_row_never_ends_the_request",
     ),
     Mutant(
         name="leased-sequence-drained",
@@ -56,9 +50,7 @@ MUTANTS = (
         "                self._requests.leave(replica, sequence)",
         new="            self._requests.leave(replica, sequence)",
         breaks="draining throws the answer of the running group away",
-        killed_by=(
-            "tests/scheduler/test_replicas.py::test_a_draining_draft_gives_its_proposal_and_then_its_sequences",
-        ),
+        killed_by="tests/scheduler/test_replicas.py::test_a_draining_draft_gives_its_proposal_and_then_its_sequences",
     ),
     Mutant(
         name="sequences-die-with-their-replica",
@@ -66,9 +58,7 @@ MUTANTS = (
         old="        self._requests.evacuate(replica)\n        self._replicas.remove(replica_id)",
         new="        self._replicas.remove(replica_id)",
         breaks="requests on a dead target never continue",
-        killed_by=(
-            "tests/scheduler/test_replicas.py::test_sequences_of_a_dead_target_are_replayed_on_another",
-        ),
+        killed_by="tests/scheduler/test_replicas.py::test_sequences_of_a_dead_target_are_replayed_on_another",
     ),
     Mutant(
         name="slot-freed-before-the-lease-answers",
@@ -76,9 +66,7 @@ MUTANTS = (
         old="        replica.send_frees(self._commands)\n",
         new="",
         breaks="a replica is sent more rows than its blocks hold: the frees come too late",
-        killed_by=(
-            "tests/scheduler/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
-        ),
+        killed_by="tests/scheduler/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
     ),
     Mutant(
         name="room-not-reserved",
@@ -86,9 +74,7 @@ MUTANTS = (
         old="self.num_unreserved_blocks -= more\n            reservation.num_blocks += more",
         new="pass",
         breaks="rows of one group are promised the same free blocks",
-        killed_by=(
-            "tests/scheduler/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
-        ),
+        killed_by="tests/scheduler/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
     ),
     Mutant(
         name="sequence-leased-twice",
@@ -97,9 +83,7 @@ MUTANTS = (
         "            return\n",
         new="ready.mark_in_flight(sequence.sequence_id, reservation.replica_id)\n",
         breaks="two groups advance one sequence at the same time",
-        killed_by=(
-            "tests/scheduler/test_drafting.py::test_a_caught_up_draft_proposes_and_its_cache_is_fed_only_what_it_lacks",
-        ),
+        killed_by="tests/scheduler/test_drafting.py::test_a_caught_up_draft_proposes_and_its_cache_is_fed_only_what_it_lacks",
     ),
     Mutant(
         name="part-of-a-group-goes-behind-a-running-one",
@@ -107,9 +91,7 @@ MUTANTS = (
         old=" or replica.has_leases",
         new="",
         breaks="where passes are long, the parts of a group take turns for ever",
-        killed_by=(
-            "tests/scheduler/test_grouping.py::test_behind_a_running_group_only_a_full_one_is_sent",
-        ),
+        killed_by="tests/scheduler/test_grouping.py::test_behind_a_running_group_only_a_full_one_is_sent",
     ),
     Mutant(
         name="answered-row-is-not-planned-again",
@@ -117,9 +99,7 @@ MUTANTS = (
         old="changed[sequence_id] = sequence",
         new="",
         breaks="a sequence stops for good after its first round",
-        killed_by=(
-            "tests/scheduler/test_grouping.py::test_a_drafted_member_joins_the_group_that_waited_for_it",
-        ),
+        killed_by="tests/scheduler/test_grouping.py::test_a_drafted_member_joins_the_group_that_waited_for_it",
     ),
     Mutant(
         name="sequence-that-left-stays-in-the-ready-queue",
@@ -127,9 +107,7 @@ MUTANTS = (
         old="        self.ready_queue.remove(sequence.sequence_id)\n",
         new="",
         breaks="a group is formed with a sequence that has ended",
-        killed_by=(
-            "tests/scheduler/test_life.py::test_an_abort_at_any_status_tells_the_client_at_once_and_leaves_nothing",
-        ),
+        killed_by="tests/scheduler/test_life.py::test_an_abort_at_any_status_tells_the_client_at_once_and_leaves_nothing",
     ),
     Mutant(
         name="long-chunks-that-are-checked",
@@ -137,7 +115,7 @@ MUTANTS = (
         old="    if is_alone and not scores and not is_resuming:\n",
         new="    if is_alone and not scores:\n",
         breaks="a pass checks twice as many ids as memory was planned for",
-        killed_by=(_TESTS + "test_what_a_client_brings_back_does_not_either",),
+        killed_by=_TESTS + "test_what_a_client_brings_back_does_not_either",
     ),
     Mutant(
         name="short-prompts-overtake",
@@ -145,6 +123,6 @@ MUTANTS = (
         old="                limit = 0\n",
         new="",
         breaks="a long prompt waits for as long as short ones come",
-        killed_by=(_TESTS + "test_nobody_overtakes_a_prompt_that_has_to_wait",),
+        killed_by=_TESTS + "test_nobody_overtakes_a_prompt_that_has_to_wait",
     ),
 )

@@ -14,7 +14,7 @@ MUTANTS = (
         old="if abs(value) > MAX_EXACT_INTEGER:",
         new="if abs(value) > 10 * MAX_EXACT_INTEGER:",
         breaks="an enum of 1e16 + 1 forces 1e16",
-        killed_by=(_SCHEMA_TESTS + "test_other_schemas_are_refused_with_the_place",),
+        killed_by=_SCHEMA_TESTS + "test_other_schemas_are_refused_with_the_place",
     ),
     Mutant(
         name="schema-names-repeat-by-escapes",
@@ -22,7 +22,7 @@ MUTANTS = (
         old="'nrbtf\\\\\"'",
         new="'nrbtfu\\\\\"'",
         breaks="a free name written with an escape repeats a property with any value",
-        killed_by=(_ALLOWED,),
+        killed_by=_ALLOWED,
     ),
     Mutant(
         name="patterns-of-names-are-narrowed",
@@ -30,7 +30,7 @@ MUTANTS = (
         old="exact_match if is_name else search_match",
         new="search_match",
         breaks="a name that only Python takes for a match escapes patternProperties",
-        killed_by=(_ALLOWED,),
+        killed_by=_ALLOWED,
     ),
     Mutant(
         name="regex-digits-of-every-script",
@@ -38,7 +38,7 @@ MUTANTS = (
         old='_ASCII = _classes("0-9", ',
         new='_ASCII = _classes(r"\\p{Nd}", ',
         breaks="\\d yields digits that int() of no other language reads",
-        killed_by=(_REGEX_TESTS + "test_digits_spaces_and_words_are_ascii",),
+        killed_by=_REGEX_TESTS + "test_digits_spaces_and_words_are_ascii",
     ),
     Mutant(
         name="tool-arguments-rewritten",
@@ -46,6 +46,6 @@ MUTANTS = (
         old="        check_object(arguments),\n",
         new="        json.dumps(json.loads(check_object(arguments))),\n",
         breaks="1e999 becomes Infinity, which is no JSON",
-        killed_by=(_READING_TESTS + "test_arguments_of_json_stay_as_the_model_wrote_them",),
+        killed_by=_READING_TESTS + "test_arguments_of_json_stay_as_the_model_wrote_them",
     ),
 )

@@ -200,10 +200,8 @@ MUTANTS = (
         "        self._entries[live.request.request_id] = _Entry(outbox, live)\n",
         new="        self._entries.setdefault(live.request.request_id, _Entry(outbox, live))\n",
         breaks="a request that is submitted again over another stream is told nothing more",
-        killed_by=(
-            "tests/deployments/coordinator/test_pool_driver.py"
-            "::test_a_request_that_is_submitted_again_is_answered_over_its_new_stream",
-        ),
+        killed_by="tests/deployments/coordinator/test_pool_driver.py"
+        "::test_a_request_that_is_submitted_again_is_answered_over_its_new_stream",
     ),
     _seeded(
         "older-stream-ends-the-newer",
@@ -255,9 +253,7 @@ MUTANTS = (
         old="            del self._open[event.request_id]\n        return fresh",
         new="            entry.pinned_fingerprint = event.pinned_fingerprint\n        return fresh",
         breaks="an ingress ends requests that have ended, and tells its coordinator of each",
-        killed_by=(
-            "tests/deployments/ingress/test_resuming.py::test_its_last_news_ends_a_request",
-        ),
+        killed_by="tests/deployments/ingress/test_resuming.py::test_its_last_news_ends_a_request",
     ),
     _seeded(
         "unread-news-replaced",
@@ -302,7 +298,7 @@ MUTANTS = (
         "            return",
         new="            return",
         breaks="a request that was refused after a broken stream still takes a place in the queue",
-        killed_by=("tests/deployments/coordinator/test_refused_again.py::test_it_is_not_run_on",),
+        killed_by="tests/deployments/coordinator/test_refused_again.py::test_it_is_not_run_on",
     ),
     Mutant(
         name="audited-by-whoever-is-there",
@@ -310,10 +306,8 @@ MUTANTS = (
         old="        return Origin(Numerics.EXACT, last.pinned_fingerprint)\n",
         new="        return here\n",
         breaks="an update of all targets makes the audit cry wolf",
-        killed_by=(
-            "tests/deployments/coordinator/test_audit_origin.py"
-            "::test_a_request_is_not_replayed_on_targets_that_came_before_its_news",
-        ),
+        killed_by="tests/deployments/coordinator/test_audit_origin.py"
+        "::test_a_request_is_not_replayed_on_targets_that_came_before_its_news",
     ),
     Mutant(
         name="merged-news-names-nobody",
@@ -321,9 +315,7 @@ MUTANTS = (
         old="        pinned_fingerprint=ours.pinned_fingerprint,\n",
         new="        pinned_fingerprint=theirs.pinned_fingerprint,\n",
         breaks="a slow reader's request may be resumed on targets of other bits",
-        killed_by=(
-            "tests/deployments/ingress/test_resuming.py"
-            "::test_news_that_is_merged_before_it_is_read_still_names_them",
-        ),
+        killed_by="tests/deployments/ingress/test_resuming.py"
+        "::test_news_that_is_merged_before_it_is_read_still_names_them",
     ),
 )

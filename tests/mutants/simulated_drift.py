@@ -30,10 +30,8 @@ MUTANTS = (
         old="if self._has_tried and not (self._is_registered or self._was_target):",
         new="if not (self._is_registered or self._was_target):",
         breaks="a target that is replaced while it connects leaves clients without any",
-        killed_by=(
-            "tests/deployments/coordinator/test_cell.py"
-            "::test_who_is_asked_to_leave_before_its_first_stream_serves_who_waits_for_it",
-        ),
+        killed_by="tests/deployments/coordinator/test_cell.py"
+        "::test_who_is_asked_to_leave_before_its_first_stream_serves_who_waits_for_it",
     ),
     Mutant(
         name="reset-reads-on",

@@ -16,7 +16,7 @@ MUTANTS = (
         old="is_equal = position == len(expected.token_ids) == len(got.token_ids)",
         new="is_equal = position == len(expected.token_ids)",
         breaks="an answer that runs on behind the reference's end passes the audit",
-        killed_by=(_COMPARE_TESTS + "test_the_first_difference_is_the_one_reported",),
+        killed_by=_COMPARE_TESTS + "test_the_first_difference_is_the_one_reported",
     ),
     Mutant(
         name="shorter-answer-compared-to-its-end",
@@ -24,7 +24,7 @@ MUTANTS = (
         old="zip_longest(expected.token_ids, got.token_ids)",
         new="zip(expected.token_ids, got.token_ids, strict=False)",
         breaks="a difference is reported, and its gap judged, at the wrong position",
-        killed_by=(_COMPARE_TESTS + "test_the_first_difference_is_the_one_reported",),
+        killed_by=_COMPARE_TESTS + "test_the_first_difference_is_the_one_reported",
     ),
     Mutant(
         name="finish-reason-not-compared",
@@ -32,7 +32,7 @@ MUTANTS = (
         old="if is_equal and expected.finish_reason is got.finish_reason:",
         new="if is_equal:",
         breaks="an answer that ended for another reason passes the audit",
-        killed_by=(_COMPARE_TESTS + "test_the_first_difference_is_the_one_reported",),
+        killed_by=_COMPARE_TESTS + "test_the_first_difference_is_the_one_reported",
     ),
     Mutant(
         name="last-difference-reported",
@@ -41,7 +41,7 @@ MUTANTS = (
         new="(index for index, (a, b) in reversed([*enumerate(pairs)]) if a != b),\n"
         "        len(expected.token_ids),",
         breaks="the gap is judged behind tokens that differ already",
-        killed_by=(_COMPARE_TESTS + "test_the_first_difference_is_the_one_reported",),
+        killed_by=_COMPARE_TESTS + "test_the_first_difference_is_the_one_reported",
     ),
     Mutant(
         name="logprobs-compared-approximately",
@@ -49,7 +49,7 @@ MUTANTS = (
         old="num_different=sum(a.logprobs != b.logprobs for a, b in compared)",
         new="num_different=sum(_largest_change(a, b) > 1e-6 for a, b in compared)",
         breaks="exact mode's log-probabilities may differ in their last bits",
-        killed_by=(_COMPARE_TESTS + "test_one_changed_bit_of_a_logprob_is_a_difference",),
+        killed_by=_COMPARE_TESTS + "test_one_changed_bit_of_a_logprob_is_a_difference",
     ),
     Mutant(
         name="missing-logprobs-not-counted",
@@ -57,7 +57,7 @@ MUTANTS = (
         old="num_missing=sum(len(b.logprobs) != len(b.token_ids) for _, b in compared)",
         new="num_missing=sum(len(b.logprobs) > len(b.token_ids) for _, b in compared)",
         breaks="an algorithm that drops the log-probabilities passes the audit",
-        killed_by=(_COMPARE_TESTS + "test_missing_logprobs_are_counted",),
+        killed_by=_COMPARE_TESTS + "test_missing_logprobs_are_counted",
     ),
     Mutant(
         name="any-gap-is-rounding",
@@ -65,7 +65,7 @@ MUTANTS = (
         old="is_rounding = 0 <= chosen <= 2 * logit_change or any(",
         new="is_rounding = 0 <= chosen <= 20 * logit_change or any(",
         breaks="fast mode excuses real errors as rounding",
-        killed_by=(_GAP_TESTS + "test_a_gap_of_twice_the_change_is_rounding_and_more_is_not",),
+        killed_by=_GAP_TESTS + "test_a_gap_of_twice_the_change_is_rounding_and_more_is_not",
     ),
     Mutant(
         name="gap-of-the-top-two-for-any-id",
@@ -73,7 +73,7 @@ MUTANTS = (
         old="chosen = float(scores[difference.expected] - scores[difference.got])",
         new="chosen = best - second",
         breaks="any wrong token is excused where the two best ids are close",
-        killed_by=(_GAP_TESTS + "test_another_id_than_the_second_best_needs_its_own_gap",),
+        killed_by=_GAP_TESTS + "test_another_id_than_the_second_best_needs_its_own_gap",
     ),
     Mutant(
         name="gap-one-token-early",
@@ -81,7 +81,7 @@ MUTANTS = (
         old="passes = _plain_passes(model, decoded, difference.position + 1)",
         new="passes = _plain_passes(model, decoded, max(difference.position, 1))",
         breaks="the gap of the position before is judged",
-        killed_by=(_GAP_TESTS + "test_the_gap_is_that_behind_the_common_tokens",),
+        killed_by=_GAP_TESTS + "test_the_gap_is_that_behind_the_common_tokens",
     ),
     Mutant(
         name="gap-without-the-noise",
@@ -89,7 +89,7 @@ MUTANTS = (
         old="return processed + params.temperature * gumbel(keys, ids)[0]",
         new="return processed + 0.0 * gumbel(keys, ids)[0]",
         breaks="a sampled token's gap is judged by the greedy scores",
-        killed_by=(_GAP_TESTS + "test_noise_is_part_of_the_gap_of_a_sampled_token",),
+        killed_by=_GAP_TESTS + "test_noise_is_part_of_the_gap_of_a_sampled_token",
     ),
     Mutant(
         name="ended-answer-is-rounding",
@@ -97,7 +97,7 @@ MUTANTS = (
         old="return Gap(best - second, None, False)",
         new="return Gap(best - second, None, best - second <= 2 * logit_change)",
         breaks="an answer that ended too early is excused",
-        killed_by=(_GAP_TESTS + "test_an_answer_that_ended_elsewhere_is_never_rounding",),
+        killed_by=_GAP_TESTS + "test_an_answer_that_ended_elsewhere_is_never_rounding",
     ),
     Mutant(
         name="replay-speculates",
@@ -105,9 +105,8 @@ MUTANTS = (
         old="        speculation_enabled=False,\n",
         new="        speculation_enabled=record.request.speculation_enabled,\n",
         breaks="the service's audit compares speculation with itself",
-        killed_by=(
-            _AUDIT_TESTS + "test_a_replay_is_the_request_without_speculation_under_another_id",
-        ),
+        killed_by=_AUDIT_TESTS
+        + "test_a_replay_is_the_request_without_speculation_under_another_id",
     ),
     Mutant(
         name="replay-that-ends-early-is-equal",
@@ -115,7 +114,7 @@ MUTANTS = (
         old="        replayed.append(None)\n",
         new="        replayed.append(expected[-1] if expected else None)\n",
         breaks="an answer that ran on behind its end is not found",
-        killed_by=(_AUDIT_TESTS + "test_a_replay_that_ends_too_early_is_a_difference",),
+        killed_by=_AUDIT_TESTS + "test_a_replay_that_ends_too_early_is_a_difference",
     ),
     Mutant(
         name="divergence-not-counted",
@@ -125,7 +124,7 @@ MUTANTS = (
         "            divergence.replayed_id is None\n"
         "        )",
         breaks="the counter that operators watch stays at 0",
-        killed_by=(_AUDIT_TESTS + "test_the_first_difference_is_named_and_ends_the_replay",),
+        killed_by=_AUDIT_TESTS + "test_the_first_difference_is_named_and_ends_the_replay",
     ),
     Mutant(
         name="earlier-attempt-not-compared",
@@ -133,6 +132,6 @@ MUTANTS = (
         old="_Record(request, list(request.emitted_token_ids))",
         new="_Record(request, [])",
         breaks="a resumed request's replay is compared with tokens at other places",
-        killed_by=(_AUDIT_TESTS + "test_what_an_earlier_attempt_emitted_is_compared_too",),
+        killed_by=_AUDIT_TESTS + "test_what_an_earlier_attempt_emitted_is_compared_too",
     ),
 )
