@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import functools
 import gc
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -69,6 +71,8 @@ _LONGEST_FIRST = (
     "test_supply_chain.py",
 )
 """Workers take groups in this order: who gets a long one last keeps the others waiting."""
+_COROUTINE_S = 60.0
+"""Seconds that a test which is a coroutine may take."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -142,6 +146,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return _group(config.rootpath / nodeid.partition("::")[0])
 
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+
+    async def run() -> None:
+        async with asyncio.timeout(_COROUTINE_S):
+            await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+
+    asyncio.run(run())
+    return True
 
 
 @functools.cache

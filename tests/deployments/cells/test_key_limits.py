@@ -21,7 +21,7 @@ from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import Cell, cell
-from tests.deployments.cells.fake_cells import FakeCell, Ingress, run
+from tests.deployments.cells.fake_cells import FakeCell, Ingress
 from tests.deployments.coordinator.test_client_ledger import asked, begin
 from tests.deployments.fake_replica import FakeReplica, continuation
 from tests.deployments.observed import LEFT, live
@@ -80,41 +80,35 @@ def test_a_cell_without_a_share_says_to_come_back_last() -> None:
         assert refused.value.retry_after_s == 60.0
 
 
-def test_a_request_that_one_cell_has_no_share_for_begins_in_another() -> None:
-    async def scenario() -> None:
-        cells = [FakeCell() for _ in range(NUM_CELLS)]
-        ingress = Ingress(cells)
-        cells[0].refuse(ClientLimitError("full", 1.0))
-        name = await ingress.begin(new_id_of(0, NUM_CELLS))
-        await asyncio.sleep(0.01)
-        (place,) = (place for place, one in enumerate(cells) if name in one.running)
-        assert place == order_of(name, NUM_CELLS)[1]
-        assert await ingress.router.abort(name)
-        assert [one.aborted for one in cells[1:]].count([name]) == 1
-        assert not cells[0].aborted
-        cells[place].finish(name)
-        assert [event.token_ids for event in await ingress.tasks[name]] == [(1,)]
-
-    run(scenario)
+async def test_a_request_that_one_cell_has_no_share_for_begins_in_another() -> None:
+    cells = [FakeCell() for _ in range(NUM_CELLS)]
+    ingress = Ingress(cells)
+    cells[0].refuse(ClientLimitError("full", 1.0))
+    name = await ingress.begin(new_id_of(0, NUM_CELLS))
+    await asyncio.sleep(0.01)
+    (place,) = (place for place, one in enumerate(cells) if name in one.running)
+    assert place == order_of(name, NUM_CELLS)[1]
+    assert await ingress.router.abort(name)
+    assert [one.aborted for one in cells[1:]].count([name]) == 1
+    assert not cells[0].aborted
+    cells[place].finish(name)
+    assert [event.token_ids for event in await ingress.tasks[name]] == [(1,)]
 
 
-def test_when_no_cell_has_a_share_left_the_soonest_says_when_to_come_back() -> None:
-    async def scenario() -> None:
-        cells = [FakeCell() for _ in range(NUM_CELLS)]
-        ingress = Ingress(cells)
-        for place, retry_after_s in enumerate((60.0, 2.0, 9.0)):
-            cells[place].refuse(ClientLimitError(f"cell {place}", retry_after_s))
-        name = await ingress.begin()
-        with pytest.raises(ClientLimitError, match="cell 1"):
-            await ingress.tasks[name]
-        assert [one.num_begun for one in cells] == [1, 1, 1]
-        cells[1].away()  # nobody who has no target is asked
-        name = await ingress.begin()
-        with pytest.raises(ClientLimitError, match="cell 2"):
-            await ingress.tasks[name]
-        assert [one.num_begun for one in cells] == [2, 1, 2]
-
-    run(scenario)
+async def test_when_no_cell_has_a_share_left_the_soonest_says_when_to_come_back() -> None:
+    cells = [FakeCell() for _ in range(NUM_CELLS)]
+    ingress = Ingress(cells)
+    for place, retry_after_s in enumerate((60.0, 2.0, 9.0)):
+        cells[place].refuse(ClientLimitError(f"cell {place}", retry_after_s))
+    name = await ingress.begin()
+    with pytest.raises(ClientLimitError, match="cell 1"):
+        await ingress.tasks[name]
+    assert [one.num_begun for one in cells] == [1, 1, 1]
+    cells[1].away()  # nobody who has no target is asked
+    name = await ingress.begin()
+    with pytest.raises(ClientLimitError, match="cell 2"):
+        await ingress.tasks[name]
+    assert [one.num_begun for one in cells] == [2, 1, 2]
 
 
 class HeldReplica(FakeReplica):
@@ -130,33 +124,29 @@ class HeldReplica(FakeReplica):
 
 
 @pytest.mark.parametrize("limit", [1, 5])
-def test_two_ingresses_let_a_keys_limit_into_two_cells_and_no_more(limit: int) -> None:
-    async def scenario() -> None:
-        go = threading.Event()
-        async with contextlib.AsyncExitStack() as stack:
-            parts = [
-                await stack.enter_async_context(
-                    cell(limits=ClientLimits(max_concurrent=limit, cell=place, num_cells=2))
-                )
-                for place in range(2)
-            ]
-            stack.callback(go.set)
-            for place, one in enumerate(parts):
-                one.start_replica(f"t{place}", Role.TARGET, HeldReplica(go))
-            routers = [await router_of(parts, name) for name in ("one", "other")]
-            tasks = [
-                asyncio.create_task(collected(routers[number % 2], f"{number}"))
-                for number in range(20)
-            ]
-            while sum(task.done() for task in tasks) < 20 - limit:
-                await asyncio.sleep(0.005)
-            assert sum(one.driver.quotas.usage["ada"].num_running for one in parts) == limit
-            go.set()
-            answers = await asyncio.gather(*tasks)
-            assert [one for one in answers if one is not None] == [continuation((7,), 9)] * limit
-            assert [one.driver.quotas.usage["ada"].num_running for one in parts] == [0, 0]
-
-    run(scenario)
+async def test_two_ingresses_let_a_keys_limit_into_two_cells_and_no_more(limit: int) -> None:
+    go = threading.Event()
+    async with contextlib.AsyncExitStack() as stack:
+        parts = [
+            await stack.enter_async_context(
+                cell(limits=ClientLimits(max_concurrent=limit, cell=place, num_cells=2))
+            )
+            for place in range(2)
+        ]
+        stack.callback(go.set)
+        for place, one in enumerate(parts):
+            one.start_replica(f"t{place}", Role.TARGET, HeldReplica(go))
+        routers = [await router_of(parts, name) for name in ("one", "other")]
+        tasks = [
+            asyncio.create_task(collected(routers[number % 2], f"{number}")) for number in range(20)
+        ]
+        while sum(task.done() for task in tasks) < 20 - limit:
+            await asyncio.sleep(0.005)
+        assert sum(one.driver.quotas.usage["ada"].num_running for one in parts) == limit
+        go.set()
+        answers = await asyncio.gather(*tasks)
+        assert [one for one in answers if one is not None] == [continuation((7,), 9)] * limit
+        assert [one.driver.quotas.usage["ada"].num_running for one in parts] == [0, 0]
 
 
 async def router_of(parts: list[Cell], name: str) -> CellRouter:

@@ -12,7 +12,6 @@ from specdec_core.request import Request, RequestStats
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.replica import Replica
 from tests.deployments.cell import Cell, cell
-from tests.deployments.coordinator.test_cell import run
 from tests.deployments.fake_replica import FakeReplica
 from tests.paged_fake import PagedTokenModel
 
@@ -45,46 +44,36 @@ async def stats_of(parts: Cell, name: str, prompt: tuple[int, ...]) -> RequestSt
     return stats
 
 
-def test_a_request_hears_how_much_of_its_prompt_was_found() -> None:
+async def test_a_request_hears_how_much_of_its_prompt_was_found() -> None:
     """Whole blocks, over all chunks of the prompt; the last token is always computed."""
-
-    async def scenario() -> None:
-        async with cell(IN_CHUNKS) as parts:
-            parts.start_replica("t0", Role.TARGET, CachingReplica(enable=True))
-            await parts.client()
-            first = await stats_of(parts, "a", PROMPT)
-            again = await stats_of(parts, "b", PROMPT)
-            branch = await stats_of(parts, "c", (*PROMPT[:9], 30, 30, 30))
-            other = await stats_of(parts, "d", tuple(reversed(PROMPT)))
-        found = [one.num_cached_tokens for one in (first, again, branch, other)]
-        assert found == [0, 16, 8, 0]
-
-    run(scenario)
+    async with cell(IN_CHUNKS) as parts:
+        parts.start_replica("t0", Role.TARGET, CachingReplica(enable=True))
+        await parts.client()
+        first = await stats_of(parts, "a", PROMPT)
+        again = await stats_of(parts, "b", PROMPT)
+        branch = await stats_of(parts, "c", (*PROMPT[:9], 30, 30, 30))
+        other = await stats_of(parts, "d", tuple(reversed(PROMPT)))
+    found = [one.num_cached_tokens for one in (first, again, branch, other)]
+    assert found == [0, 16, 8, 0]
 
 
-def test_without_a_prefix_cache_nothing_is_found() -> None:
-    async def scenario() -> None:
-        async with cell(IN_CHUNKS) as parts:
-            parts.start_replica("t0", Role.TARGET, CachingReplica(enable=False))
-            await parts.client()
-            told = [(await stats_of(parts, name, PROMPT)).num_cached_tokens for name in "ab"]
-        assert told == [0, 0]
-
-    run(scenario)
+async def test_without_a_prefix_cache_nothing_is_found() -> None:
+    async with cell(IN_CHUNKS) as parts:
+        parts.start_replica("t0", Role.TARGET, CachingReplica(enable=False))
+        await parts.client()
+        told = [(await stats_of(parts, name, PROMPT)).num_cached_tokens for name in "ab"]
+    assert told == [0, 0]
 
 
-def test_a_replica_that_found_more_than_it_was_fed_fails_the_request_alone() -> None:
+async def test_a_replica_that_found_more_than_it_was_fed_fails_the_request_alone() -> None:
     class Boasting(FakeReplica):
         def _verify(self, row, ids):  # type: ignore[no-untyped-def]
             return super()._verify(row, ids)._replace(num_matched=len(row.new_ids) + 1)
 
-    async def scenario() -> None:
-        async with cell(SchedulerConfig()) as parts:
-            parts.start_replica("t0", Role.TARGET, Boasting(Role.TARGET))
-            client = await parts.client()
-            params = SamplingParams(max_tokens=5, temperature=0.0)
-            request = Request(request_id="a", prompt_token_ids=PROMPT, params=params)
-            with pytest.raises(RequestFailedError, match="does not belong to the row"):
-                await anext(client.generate(request))
-
-    run(scenario)
+    async with cell(SchedulerConfig()) as parts:
+        parts.start_replica("t0", Role.TARGET, Boasting(Role.TARGET))
+        client = await parts.client()
+        params = SamplingParams(max_tokens=5, temperature=0.0)
+        request = Request(request_id="a", prompt_token_ids=PROMPT, params=params)
+        with pytest.raises(RequestFailedError, match="does not belong to the row"):
+            await anext(client.generate(request))

@@ -23,7 +23,7 @@ from specdec_core.messages import Role
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import Cell, cell
-from tests.deployments.http_server import SPECULATION, TEXT, completion, run
+from tests.deployments.http_server import SPECULATION, TEXT, completion
 from tests.deployments.observed import LEFT, end_of, live
 
 KEYS = {key_digest("a-key"): "ada", key_digest("b-key"): "bob"}
@@ -194,53 +194,47 @@ async def ingress(parts: Cell, name: str) -> httpx.AsyncClient:
     )
 
 
-def test_three_ingresses_admit_a_keys_limit_together() -> None:
-    async def scenario() -> None:
-        async with cell(limits=ClientLimits(max_concurrent=10)) as parts:
-            parts.start_replica("t0", Role.TARGET)
-            clients = [await ingress(parts, f"i{number}") for number in range(3)]
-            body = completion(max_tokens=100)
-            asked = [
-                asyncio.create_task(clients[i % 3].post("/v1/completions", json=body))
-                for i in range(30)
-            ]
-            answers = await asyncio.gather(*asked)
-            statuses = [answer.status_code for answer in answers]
-            # Those that were refused came while ten others ran.
-            assert statuses.count(200) >= 10
-            assert statuses.count(200) + statuses.count(429) == 30
-            refused = [answer for answer in answers if answer.status_code == 429]
-            assert refused
-            assert all("'ada' has 10 requests running" in answer.text for answer in refused)
-            assert all(int(answer.headers["Retry-After"]) >= 1 for answer in refused)
-            usage = parts.driver.quotas.usage["ada"]
-            assert usage.num_running == 0
-            assert usage.num_requests == statuses.count(200)
-            assert usage.num_tokens == 100 * statuses.count(200)
-            # What an ingress has still to tell of its last answer comes a moment later.
-            while len(pages := {(await client.get("/metrics")).text for client in clients}) > 1:
-                await asyncio.sleep(0.01)
-            (page,) = pages
-            labels = '{client="ada",model_name="fake"}'
-            told = f"specdec_client_generation_tokens_total{labels} {usage.num_tokens}"
-            assert told in page
-
-    run(scenario)
+async def test_three_ingresses_admit_a_keys_limit_together() -> None:
+    async with cell(limits=ClientLimits(max_concurrent=10)) as parts:
+        parts.start_replica("t0", Role.TARGET)
+        clients = [await ingress(parts, f"i{number}") for number in range(3)]
+        body = completion(max_tokens=100)
+        asked = [
+            asyncio.create_task(clients[i % 3].post("/v1/completions", json=body))
+            for i in range(30)
+        ]
+        answers = await asyncio.gather(*asked)
+        statuses = [answer.status_code for answer in answers]
+        # Those that were refused came while ten others ran.
+        assert statuses.count(200) >= 10
+        assert statuses.count(200) + statuses.count(429) == 30
+        refused = [answer for answer in answers if answer.status_code == 429]
+        assert refused
+        assert all("'ada' has 10 requests running" in answer.text for answer in refused)
+        assert all(int(answer.headers["Retry-After"]) >= 1 for answer in refused)
+        usage = parts.driver.quotas.usage["ada"]
+        assert usage.num_running == 0
+        assert usage.num_requests == statuses.count(200)
+        assert usage.num_tokens == 100 * statuses.count(200)
+        # What an ingress has still to tell of its last answer comes a moment later.
+        while len(pages := {(await client.get("/metrics")).text for client in clients}) > 1:
+            await asyncio.sleep(0.01)
+        (page,) = pages
+        labels = '{client="ada",model_name="fake"}'
+        told = f"specdec_client_generation_tokens_total{labels} {usage.num_tokens}"
+        assert told in page
 
 
-def test_a_client_that_leaves_gives_its_place_back() -> None:
-    async def scenario() -> None:
-        async with cell(limits=ClientLimits(max_concurrent=1)) as parts:
-            parts.start_replica("t0", Role.TARGET)
-            client = await ingress(parts, "i0")
-            body = completion(max_tokens=500, request_id="mine")
-            asked = asyncio.create_task(client.post("/v1/completions", json=body))
-            while not parts.driver.quotas.usage:
-                await asyncio.sleep(0.001)
-            asked.cancel()
-            while parts.driver.quotas.usage["ada"].num_running:
-                await asyncio.sleep(0.005)
-            answer = await client.post("/v1/completions", json=completion())
-            assert answer.status_code == 200
-
-    run(scenario)
+async def test_a_client_that_leaves_gives_its_place_back() -> None:
+    async with cell(limits=ClientLimits(max_concurrent=1)) as parts:
+        parts.start_replica("t0", Role.TARGET)
+        client = await ingress(parts, "i0")
+        body = completion(max_tokens=500, request_id="mine")
+        asked = asyncio.create_task(client.post("/v1/completions", json=body))
+        while not parts.driver.quotas.usage:
+            await asyncio.sleep(0.001)
+        asked.cancel()
+        while parts.driver.quotas.usage["ada"].num_running:
+            await asyncio.sleep(0.005)
+        answer = await client.post("/v1/completions", json=completion())
+        assert answer.status_code == 200

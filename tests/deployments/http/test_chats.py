@@ -107,16 +107,13 @@ def test_the_effort_and_thinking_reach_the_template() -> None:
     assert prompts_or_errors(*bodies, template=template) == shown
 
 
-def test_unknown_fields_of_messages_are_told_once() -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            messages = [
-                USER | {"foo": 1, "id": "1"},
-                {"role": "assistant", "content": "A", "foo": 2, "reasoning": "X"},
-                USER | {"bar": None, "annotations": []},
-            ]
-            answer = await client.post("/v1/chat/completions", json=chat(*messages))
-            names = ["messages.foo", "messages.bar"]
-            assert answer.json()["warnings"] == [f"unknown field {n} is ignored" for n in names]
-
-    run(scenario)
+async def test_unknown_fields_of_messages_are_told_once() -> None:
+    async with server() as (client, _):
+        messages = [
+            USER | {"foo": 1, "id": "1"},
+            {"role": "assistant", "content": "A", "foo": 2, "reasoning": "X"},
+            USER | {"bar": None, "annotations": []},
+        ]
+        answer = await client.post("/v1/chat/completions", json=chat(*messages))
+        names = ["messages.foo", "messages.bar"]
+        assert answer.json()["warnings"] == [f"unknown field {n} is ignored" for n in names]

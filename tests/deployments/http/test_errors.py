@@ -23,7 +23,7 @@ from deployments.ingress.request_limits import RequestLimits
 from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
-from tests.deployments.http_server import completion, run, server, stream
+from tests.deployments.http_server import completion, server, stream
 
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "HI"}], "max_tokens": 4}
 
@@ -93,94 +93,78 @@ INVALID: list[tuple[dict[str, Any], str, str | None]] = [
 ]
 
 
-def test_every_refusal_has_a_code_and_the_name_of_its_field() -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            for body, code, param in INVALID:
-                path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
-                for streams in (False, True):
-                    answer = await client.post(path, json=body | {"stream": streams})
-                    assert answer.status_code == 400, (body, answer.text)
-                    error = answer.json()["error"]
-                    assert (error["code"], error["param"]) == (code, param), (body, error)
-                    assert error["type"] == "invalid_request_error"
-                    assert error["message"]
-
-    run(scenario)
+async def test_every_refusal_has_a_code_and_the_name_of_its_field() -> None:
+    async with server() as (client, _):
+        for body, code, param in INVALID:
+            path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
+            for streams in (False, True):
+                answer = await client.post(path, json=body | {"stream": streams})
+                assert answer.status_code == 400, (body, answer.text)
+                error = answer.json()["error"]
+                assert (error["code"], error["param"]) == (code, param), (body, error)
+                assert error["type"] == "invalid_request_error"
+                assert error["message"]
 
 
 @pytest.mark.parametrize(
     ("content", "code"), [(b"{", "invalid_json"), (b"[1]", "invalid_type"), (b"", "invalid_json")]
 )
-def test_a_body_that_is_no_object_has_no_param(content: bytes, code: str) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            answer = await client.post("/v1/chat/completions", content=content)
+async def test_a_body_that_is_no_object_has_no_param(content: bytes, code: str) -> None:
+    async with server() as (client, _):
+        answer = await client.post("/v1/chat/completions", content=content)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["param"]) == (400, code, None)
+
+
+async def test_other_errors_have_their_own_codes() -> None:
+    async with server(keys=("k",)) as (client, _):
+        good = {"authorization": "Bearer k"}
+        for path, headers, body, expected in (
+            ("/v1/completions", good, completion(model="x"), (404, "model_not_found", "model")),
+            ("/v1/completions", {}, completion(), (401, "invalid_api_key", None)),
+            ("/v1/nothing", good, {}, (404, "unknown_url", None)),
+            ("/v1/models", good, {}, (405, "method_not_supported", None)),
+            (
+                "/v1/completions",
+                good,
+                completion(prompt="A" * 200_000),
+                (413, "request_too_large", None),
+            ),
+        ):
+            answer = await client.post(path, headers=headers, json=body)
             error = answer.json()["error"]
-            assert (answer.status_code, error["code"], error["param"]) == (400, code, None)
-
-    run(scenario)
+            assert (answer.status_code, error["code"], error["param"]) == expected, error
 
 
-def test_other_errors_have_their_own_codes() -> None:
-    async def scenario() -> None:
-        async with server(keys=("k",)) as (client, _):
-            good = {"authorization": "Bearer k"}
-            for path, headers, body, expected in (
-                ("/v1/completions", good, completion(model="x"), (404, "model_not_found", "model")),
-                ("/v1/completions", {}, completion(), (401, "invalid_api_key", None)),
-                ("/v1/nothing", good, {}, (404, "unknown_url", None)),
-                ("/v1/models", good, {}, (405, "method_not_supported", None)),
-                (
-                    "/v1/completions",
-                    good,
-                    completion(prompt="A" * 200_000),
-                    (413, "request_too_large", None),
-                ),
-            ):
-                answer = await client.post(path, headers=headers, json=body)
-                error = answer.json()["error"]
-                assert (answer.status_code, error["code"], error["param"]) == expected, error
-
-    run(scenario)
-
-
-def test_the_operators_limits_name_the_field_too() -> None:
+async def test_the_operators_limits_name_the_field_too() -> None:
     limits = RequestLimits(max_prompt_tokens=4, max_output_tokens=8)
-
-    async def scenario() -> None:
-        async with server(limits=limits) as (client, _):
-            for body, code, param in (
-                (completion(prompt="HELLO"), "context_length_exceeded", "prompt"),
-                (completion(prompt="HI", max_tokens=9), "integer_above_max_value", "max_tokens"),
-            ):
-                error = (await client.post("/v1/completions", json=body)).json()["error"]
-                assert (error["code"], error["param"]) == (code, param)
-
-    run(scenario)
+    async with server(limits=limits) as (client, _):
+        for body, code, param in (
+            (completion(prompt="HELLO"), "context_length_exceeded", "prompt"),
+            (completion(prompt="HI", max_tokens=9), "integer_above_max_value", "max_tokens"),
+        ):
+            error = (await client.post("/v1/completions", json=body)).json()["error"]
+            assert (error["code"], error["param"]) == (code, param)
 
 
-def test_an_error_within_a_stream_has_the_same_shape() -> None:
-    async def scenario() -> None:
-        async with server(limits=RequestLimits(timeout_s=0.3)) as (client, parts):
-            replica = parts.replicas["t0"]
-            execute = replica.execute
+async def test_an_error_within_a_stream_has_the_same_shape() -> None:
+    async with server(limits=RequestLimits(timeout_s=0.3)) as (client, parts):
+        replica = parts.replicas["t0"]
+        execute = replica.execute
 
-            def slow(lease: Any) -> Any:
-                time.sleep(0.05)
-                return execute(lease)
+        def slow(lease: Any) -> Any:
+            time.sleep(0.05)
+            return execute(lease)
 
-            replica.execute = slow  # type: ignore[method-assign]
-            chunks = await stream(client, "/v1/completions", completion(max_tokens=400))
-            assert chunks[0]["choices"]
-            error = chunks[-1]["error"]
-            assert (error["type"], error["code"], error["param"]) == (
-                "timeout_error",
-                "timeout",
-                None,
-            )
-
-    run(scenario)
+        replica.execute = slow  # type: ignore[method-assign]
+        chunks = await stream(client, "/v1/completions", completion(max_tokens=400))
+        assert chunks[0]["choices"]
+        error = chunks[-1]["error"]
+        assert (error["type"], error["code"], error["param"]) == (
+            "timeout_error",
+            "timeout",
+            None,
+        )
 
 
 @pytest.mark.parametrize(
@@ -221,29 +205,25 @@ def test_a_failure_of_the_pool_keeps_param_and_code(error: Exception) -> None:
     assert public_error(error_of(failure_of(error))) == public_error(error)
 
 
-def test_a_refusal_of_the_coordinator_reaches_the_client_with_its_field() -> None:
+async def test_a_refusal_of_the_coordinator_reaches_the_client_with_its_field() -> None:
     """The ingress of the second request does not know the first one's id."""
-
-    async def scenario() -> None:
-        async with server() as (client, parts):
-            other = await parts.client("other")
-            while other.state is None:
-                await asyncio.sleep(0.005)
-            first = Request(
-                request_id="taken",
-                prompt_token_ids=(1, 2),
-                params=SamplingParams(max_tokens=400, temperature=0.0),
-                end_token_ids=frozenset(),
-            )
-            events = other.generate(first)
-            await anext(events)
-            answer = await client.post("/v1/completions", json=completion(request_id="taken"))
-            error = answer.json()["error"]
-            assert (answer.status_code, error["param"], error["code"]) == (
-                400,
-                "request_id",
-                "invalid_value",
-            )
-            await events.aclose()
-
-    run(scenario)
+    async with server() as (client, parts):
+        other = await parts.client("other")
+        while other.state is None:
+            await asyncio.sleep(0.005)
+        first = Request(
+            request_id="taken",
+            prompt_token_ids=(1, 2),
+            params=SamplingParams(max_tokens=400, temperature=0.0),
+            end_token_ids=frozenset(),
+        )
+        events = other.generate(first)
+        await anext(events)
+        answer = await client.post("/v1/completions", json=completion(request_id="taken"))
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"], error["code"]) == (
+            400,
+            "request_id",
+            "invalid_value",
+        )
+        await events.aclose()

@@ -10,7 +10,7 @@ from deployments.api.http.known_fields import DECODING, NAMES, PASSES, check_neu
 from deployments.api.http.schemas import ChatBody, CompletionBody
 from deployments.text.structured_output import from_structured_outputs
 from specdec_core.errors import InvalidRequestError
-from tests.deployments.http_server import completion, run, server
+from tests.deployments.http_server import completion, server
 
 HARMLESS: dict[str, Any] = {
     # vLLM's own defaults, as its documentation shows them.
@@ -116,34 +116,28 @@ REFUSED: list[tuple[str, Any, str]] = [
 ]
 
 
-def test_harmless_values_pass_without_a_warning_alone_and_together() -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            plain = (await client.post("/v1/completions", json=completion())).json()
-            singles = [{name: value} for name, value in HARMLESS.items()]
-            for fields in (*singles, HARMLESS, dict.fromkeys(NAMES)):
-                body = completion(seed=plain["seed"]) | fields
-                body |= {"prompt": "HELLO"}
-                answer = await client.post("/v1/completions", json=body)
-                assert answer.status_code == 200, (fields, answer.text)
-                assert answer.json()["choices"] == plain["choices"], fields
-                assert "warnings" not in answer.json()
-
-    run(scenario)
+async def test_harmless_values_pass_without_a_warning_alone_and_together() -> None:
+    async with server() as (client, _):
+        plain = (await client.post("/v1/completions", json=completion())).json()
+        singles = [{name: value} for name, value in HARMLESS.items()]
+        for fields in (*singles, HARMLESS, dict.fromkeys(NAMES)):
+            body = completion(seed=plain["seed"]) | fields
+            body |= {"prompt": "HELLO"}
+            answer = await client.post("/v1/completions", json=body)
+            assert answer.status_code == 200, (fields, answer.text)
+            assert answer.json()["choices"] == plain["choices"], fields
+            assert "warnings" not in answer.json()
 
 
-def test_what_would_change_the_answer_is_refused_by_name() -> None:
-    async def scenario() -> None:
-        async with server() as (client, parts):
-            for name, value, message in REFUSED:
-                answer = await client.post("/v1/completions", json=completion(**{name: value}))
-                assert answer.status_code == 400, (name, answer.text)
-                error = answer.json()["error"]
-                assert error["param"] == name
-                assert message in error["message"]
-            assert not parts.replicas["t0"].rules_seen
-
-    run(scenario)
+async def test_what_would_change_the_answer_is_refused_by_name() -> None:
+    async with server() as (client, parts):
+        for name, value, message in REFUSED:
+            answer = await client.post("/v1/completions", json=completion(**{name: value}))
+            assert answer.status_code == 400, (name, answer.text)
+            error = answer.json()["error"]
+            assert error["param"] == name
+            assert message in error["message"]
+        assert not parts.replicas["t0"].rules_seen
 
 
 def test_every_known_name_passes_as_null_and_refuses_an_odd_value() -> None:
@@ -179,23 +173,19 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
         ("regex", "a+", {"regex": "a+"}),
     ],
 )
-def test_older_names_of_structured_output_are_enforced(
+async def test_older_names_of_structured_output_are_enforced(
     name: str, value: Any, same: dict[str, Any]
 ) -> None:
     pytest.importorskip("llguidance")
-
-    async def scenario() -> None:
-        async with server() as (client, parts):
-            for path, base in (
-                ("/v1/completions", completion()),
-                ("/v1/chat/completions", {"messages": [{"role": "user", "content": "A"}]}),
-            ):
-                answer = await client.post(path, json=base | {"max_tokens": 3, name: value})
-                assert answer.status_code == 200, answer.text
-            seen = {rules.params.grammar for rules in parts.replicas["t0"].rules_seen}
-            assert seen == {from_structured_outputs(same)}
-
-    run(scenario)
+    async with server() as (client, parts):
+        for path, base in (
+            ("/v1/completions", completion()),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "A"}]}),
+        ):
+            answer = await client.post(path, json=base | {"max_tokens": 3, name: value})
+            assert answer.status_code == 200, answer.text
+        seen = {rules.params.grammar for rules in parts.replicas["t0"].rules_seen}
+        assert seen == {from_structured_outputs(same)}
 
 
 @pytest.mark.parametrize(
@@ -216,24 +206,18 @@ def test_older_names_of_structured_output_are_enforced(
         ),
     ],
 )
-def test_wrong_structured_output_names_the_callers_field(
+async def test_wrong_structured_output_names_the_callers_field(
     fields: dict[str, Any], message: str, param: str
 ) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            answer = await client.post("/v1/completions", json=completion(**fields))
-            error = answer.json()["error"]
-            assert (answer.status_code, error["param"]) == (400, param), error
-            assert message in error["message"]
-
-    run(scenario)
+    async with server() as (client, _):
+        answer = await client.post("/v1/completions", json=completion(**fields))
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, param), error
+        assert message in error["message"]
 
 
-def test_max_completion_tokens_holds_in_both_routes() -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            body = completion(max_completion_tokens=3)
-            answer = (await client.post("/v1/completions", json=body)).json()
-            assert answer["usage"]["completion_tokens"] == 3
-
-    run(scenario)
+async def test_max_completion_tokens_holds_in_both_routes() -> None:
+    async with server() as (client, _):
+        body = completion(max_completion_tokens=3)
+        answer = (await client.post("/v1/completions", json=body)).json()
+        assert answer["usage"]["completion_tokens"] == 3

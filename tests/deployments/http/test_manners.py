@@ -17,7 +17,6 @@ from tests.deployments.http_server import (
     completion,
     expected_text,
     listening,
-    run,
     server,
 )
 
@@ -29,22 +28,19 @@ RAW = json.dumps(completion()).encode()
 Pack = Callable[[bytes], bytes]
 
 
-def test_head_is_get_without_a_body() -> None:
-    async def scenario() -> None:
-        async with (
-            application() as (app, _),
-            listening(app) as url,
-            httpx.AsyncClient(base_url=url) as client,
-        ):
-            for path in (*READ, "/v1/models/other"):
-                whole, head = await client.get(path), await client.head(path)
-                assert head.status_code == whole.status_code, path
-                assert head.headers["content-type"] == whole.headers["content-type"]
-                assert head.content == b""
-                # The connection is still in step.
-                assert (await client.get("/health")).json() == {"status": "ok"}
-
-    run(scenario)
+async def test_head_is_get_without_a_body() -> None:
+    async with (
+        application() as (app, _),
+        listening(app) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        for path in (*READ, "/v1/models/other"):
+            whole, head = await client.get(path), await client.head(path)
+            assert head.status_code == whole.status_code, path
+            assert head.headers["content-type"] == whole.headers["content-type"]
+            assert head.content == b""
+            # The connection is still in step.
+            assert (await client.get("/health")).json() == {"status": "ok"}
 
 
 @pytest.mark.parametrize(
@@ -54,31 +50,25 @@ def test_head_is_get_without_a_body() -> None:
         *((path, ["GET", "HEAD", "PUT", "DELETE"], {"POST"}) for path in WRITTEN),
     ],
 )
-def test_a_method_that_a_path_lacks_is_told_the_others(
+async def test_a_method_that_a_path_lacks_is_told_the_others(
     path: str, methods: list[str], allowed: set[str]
 ) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            for method in methods:
-                answer = await client.request(method, path)
-                assert answer.status_code == 405
-                assert set(answer.headers["Allow"].split(", ")) == allowed
-                if method != "HEAD":
-                    assert answer.json()["error"]["code"] == "method_not_supported"
-
-    run(scenario)
+    async with server() as (client, _):
+        for method in methods:
+            answer = await client.request(method, path)
+            assert answer.status_code == 405
+            assert set(answer.headers["Allow"].split(", ")) == allowed
+            if method != "HEAD":
+                assert answer.json()["error"]["code"] == "method_not_supported"
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer no"}, {"Authorization": "k"}])
-def test_who_lacks_a_key_is_told_how_to_show_it(headers: dict[str, str]) -> None:
-    async def scenario() -> None:
-        async with server(keys=("k",)) as (client, _):
-            for method, path in (("GET", "/v1/models"), *(("POST", path) for path in WRITTEN)):
-                answer = await client.request(method, path, headers=headers)
-                assert answer.status_code == 401
-                assert answer.headers["WWW-Authenticate"] == "Bearer"
-
-    run(scenario)
+async def test_who_lacks_a_key_is_told_how_to_show_it(headers: dict[str, str]) -> None:
+    async with server(keys=("k",)) as (client, _):
+        for method, path in (("GET", "/v1/models"), *(("POST", path) for path in WRITTEN)):
+            answer = await client.request(method, path, headers=headers)
+            assert answer.status_code == 401
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
 def gzip_in_pieces(data: bytes) -> bytes:
@@ -98,35 +88,29 @@ def gzip_in_pieces(data: bytes) -> bytes:
     ],
 )
 @pytest.mark.parametrize("in_pieces", [False, True])
-def test_a_compressed_body_is_read(coding: str, pack: Pack, in_pieces: bool) -> None:
+async def test_a_compressed_body_is_read(coding: str, pack: Pack, in_pieces: bool) -> None:
     packed = pack(RAW)
 
     async def pieces() -> AsyncIterator[bytes]:
         for place in range(0, len(packed), 5):
             yield packed[place : place + 5]
 
-    async def scenario() -> None:
-        async with server() as (client, _):
-            content: Any = pieces() if in_pieces else packed
-            headers = {"Content-Encoding": coding}
-            answer = await client.post(PATH, content=content, headers=headers)
-            assert answer.status_code == 200, answer.text
-            assert answer.json()["choices"][0]["text"] == expected_text("HELLO", 20)
-
-    run(scenario)
+    async with server() as (client, _):
+        content: Any = pieces() if in_pieces else packed
+        headers = {"Content-Encoding": coding}
+        answer = await client.post(PATH, content=content, headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["choices"][0]["text"] == expected_text("HELLO", 20)
 
 
 @pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "gzip, br", "compress", "x"])
-def test_a_coding_that_is_not_known_is_refused(coding: str) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            headers = {"Content-Encoding": coding}
-            answer = await client.post(PATH, content=RAW, headers=headers)
-            assert answer.status_code == 415
-            assert answer.headers["Accept-Encoding"] == "gzip, deflate"
-            assert coding in answer.json()["error"]["message"]
-
-    run(scenario)
+async def test_a_coding_that_is_not_known_is_refused(coding: str) -> None:
+    async with server() as (client, _):
+        headers = {"Content-Encoding": coding}
+        answer = await client.post(PATH, content=RAW, headers=headers)
+        assert answer.status_code == 415
+        assert answer.headers["Accept-Encoding"] == "gzip, deflate"
+        assert coding in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -134,58 +118,47 @@ def test_a_coding_that_is_not_known_is_refused(coding: str) -> None:
     [RAW, b"", gzip.compress(RAW)[:-9], gzip.compress(RAW) + b"more", b"\x1f\x8b\x08"],
     ids=["plain", "empty", "cut", "followed", "head"],
 )
-def test_what_is_not_packed_so_is_refused(content: bytes) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            headers = {"Content-Encoding": "gzip"}
-            answer = await client.post(PATH, content=content, headers=headers)
-            assert answer.status_code == 400
-            assert "not valid gzip" in answer.json()["error"]["message"]
-
-    run(scenario)
+async def test_what_is_not_packed_so_is_refused(content: bytes) -> None:
+    async with server() as (client, _):
+        headers = {"Content-Encoding": "gzip"}
+        answer = await client.post(PATH, content=content, headers=headers)
+        assert answer.status_code == 400
+        assert "not valid gzip" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
-def test_a_body_that_swells_is_cut_off_at_the_limit(pack: Pack) -> None:
+async def test_a_body_that_swells_is_cut_off_at_the_limit(pack: Pack) -> None:
     bomb = pack(b'{"prompt": "' + b"A" * 64_000_000)
     assert len(bomb) < 100_000
-
-    async def scenario() -> None:
-        async with server() as (client, _):
-            headers = {"Content-Encoding": "gzip" if pack is gzip.compress else "deflate"}
-            tracemalloc.start()
-            answer = await client.post(PATH, content=bomb, headers=headers)
-            _, peak = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-            assert answer.status_code == 413
-            assert peak < 3_000_000
-
-    run(scenario)
+    async with server() as (client, _):
+        headers = {"Content-Encoding": "gzip" if pack is gzip.compress else "deflate"}
+        tracemalloc.start()
+        answer = await client.post(PATH, content=bomb, headers=headers)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert answer.status_code == 413
+        assert peak < 3_000_000
 
 
 MARK = b"\xef\xbb\xbf"
 
 
 @pytest.mark.parametrize("path", WRITTEN)
-def test_a_mark_of_the_byte_order_is_no_part_of_the_body(path: str) -> None:
+async def test_a_mark_of_the_byte_order_is_no_part_of_the_body(path: str) -> None:
     bodies = {
         PATH: completion(),
         "/v1/chat/completions": {"messages": [{"role": "user", "content": "A"}], "max_tokens": 2},
         "/tokenize": {"prompt": "HELLO"},
         "/detokenize": {"tokens": [1, 2]},
     }
-
-    async def scenario() -> None:
-        async with server() as (client, _):
-            raw = json.dumps(bodies[path]).encode()
-            assert (await client.post(path, content=MARK + raw)).status_code == 200
-            headers = {"Content-Encoding": "gzip"}
-            packed = gzip.compress(MARK + raw)
-            assert (await client.post(path, content=packed, headers=headers)).status_code == 200
-            assert (await client.post(path, content=MARK + MARK + raw)).status_code == 400
-            assert (await client.post(path, content=MARK)).status_code == 400
-
-    run(scenario)
+    async with server() as (client, _):
+        raw = json.dumps(bodies[path]).encode()
+        assert (await client.post(path, content=MARK + raw)).status_code == 200
+        headers = {"Content-Encoding": "gzip"}
+        packed = gzip.compress(MARK + raw)
+        assert (await client.post(path, content=packed, headers=headers)).status_code == 200
+        assert (await client.post(path, content=MARK + MARK + raw)).status_code == 400
+        assert (await client.post(path, content=MARK)).status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -207,14 +180,11 @@ def test_a_mark_of_the_byte_order_is_no_part_of_the_body(path: str) -> None:
         ("/", "/v1/chat/completions"),
     ],
 )
-def test_an_unknown_url_names_the_route_to_use(path: str, hint: str) -> None:
-    async def scenario() -> None:
-        async with server(keys=("k",)) as (client, _):
-            for method in ("GET", "POST", "DELETE"):
-                answer = await client.request(method, path)
-                error = answer.json()["error"]
-                assert (answer.status_code, error["code"]) == (404, "unknown_url")
-                assert hint in error["message"]
-                assert f"{method} {path}" in error["message"]
-
-    run(scenario)
+async def test_an_unknown_url_names_the_route_to_use(path: str, hint: str) -> None:
+    async with server(keys=("k",)) as (client, _):
+        for method in ("GET", "POST", "DELETE"):
+            answer = await client.request(method, path)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"]) == (404, "unknown_url")
+            assert hint in error["message"]
+            assert f"{method} {path}" in error["message"]

@@ -9,7 +9,7 @@ from openai.types import completion_create_params as completions
 from openai.types.chat import chat_completion_stream_options_param as streams
 from openai.types.chat import completion_create_params as chats
 
-from tests.deployments.http_server import expected_text, run, server, stream
+from tests.deployments.http_server import expected_text, server, stream
 
 CHAT_FIELDS = sorted(chats.CompletionCreateParamsBase.__annotations__)
 TEXT_FIELDS = sorted(completions.CompletionCreateParamsBase.__annotations__)
@@ -79,56 +79,50 @@ def test_the_tables_cover_the_reference() -> None:
         ("/v1/completions", TEXT | COMMON, TEXT_FIELDS),
     ],
 )
-def test_null_and_neutral_values_pass_and_change_nothing(
+async def test_null_and_neutral_values_pass_and_change_nothing(
     path: str, base: dict[str, Any], fields: list[str]
 ) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            for name in fields:
-                values = [None, *NEUTRAL.get(name, [])]
-                if name in REQUIRED:
-                    values = [base[name]]
-                if path == "/v1/completions" and name == "logprobs":
-                    values = [None]
-                for value in values:
-                    body = base | {name: value}
-                    if value is None and name == "max_tokens":
-                        body["max_completion_tokens"] = 20
-                    if value is None and name == "temperature":
-                        body["top_k"] = 1
-                    answer = await client.post(path, json=body)
-                    assert answer.status_code == 200, (name, value, answer.text)
-                    (choice,) = answer.json()["choices"]
-                    text = choice.get("text") or choice["message"]["content"]
-                    assert text == expected_text("HELLO", 20), (name, value)
-                    assert "warnings" not in answer.json(), (name, value)
-
-    run(scenario)
+    async with server() as (client, _):
+        for name in fields:
+            values = [None, *NEUTRAL.get(name, [])]
+            if name in REQUIRED:
+                values = [base[name]]
+            if path == "/v1/completions" and name == "logprobs":
+                values = [None]
+            for value in values:
+                body = base | {name: value}
+                if value is None and name == "max_tokens":
+                    body["max_completion_tokens"] = 20
+                if value is None and name == "temperature":
+                    body["top_k"] = 1
+                answer = await client.post(path, json=body)
+                assert answer.status_code == 200, (name, value, answer.text)
+                (choice,) = answer.json()["choices"]
+                text = choice.get("text") or choice["message"]["content"]
+                assert text == expected_text("HELLO", 20), (name, value)
+                assert "warnings" not in answer.json(), (name, value)
 
 
-def test_all_fields_at_once_pass_as_null_and_neutral_whole_and_streamed() -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            for path, base, fields in (
-                ("/v1/chat/completions", CHAT, CHAT_FIELDS),
-                ("/v1/completions", TEXT, TEXT_FIELDS),
+async def test_all_fields_at_once_pass_as_null_and_neutral_whole_and_streamed() -> None:
+    async with server() as (client, _):
+        for path, base, fields in (
+            ("/v1/chat/completions", CHAT, CHAT_FIELDS),
+            ("/v1/completions", TEXT, TEXT_FIELDS),
+        ):
+            names = [name for name in fields if name not in REQUIRED]
+            for body in (
+                dict.fromkeys(names) | base,
+                {n: NEUTRAL[n][0] for n in names if n in NEUTRAL} | base,
             ):
-                names = [name for name in fields if name not in REQUIRED]
-                for body in (
-                    dict.fromkeys(names) | base,
-                    {n: NEUTRAL[n][0] for n in names if n in NEUTRAL} | base,
-                ):
-                    if path == "/v1/completions":
-                        body["logprobs"] = None
-                    body |= COMMON
-                    assert (await client.post(path, json=body)).status_code == 200
-                    chunks = await stream(client, path, body)
-                    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
-
-    run(scenario)
+                if path == "/v1/completions":
+                    body["logprobs"] = None
+                body |= COMMON
+                assert (await client.post(path, json=body)).status_code == 200
+                chunks = await stream(client, path, body)
+                assert chunks[-1]["choices"][0]["finish_reason"] == "length"
 
 
-def test_null_is_left_out_in_nested_objects() -> None:
+async def test_null_is_left_out_in_nested_objects() -> None:
     nested: list[dict[str, Any]] = [
         {"stream_options": dict.fromkeys([*STREAM_FIELDS, "continuous_usage_stats"])},
         {"speculative": {"enabled": None, "num_speculative_tokens": None, "method": None}},
@@ -138,27 +132,20 @@ def test_null_is_left_out_in_nested_objects() -> None:
         {"foo": None, "n_predict": None, "response_format": None, "tools": None},
         {"add_special_tokens": None, "skip_special_tokens": None, "return_token_ids": None},
     ]
-
-    async def scenario() -> None:
-        async with server() as (client, _):
-            for fields in nested:
-                for path, base in (("/v1/chat/completions", CHAT), ("/v1/completions", TEXT)):
-                    answer = await client.post(path, json=base | COMMON | fields)
-                    assert answer.status_code == 200, (fields, answer.text)
-                    assert "warnings" not in answer.json()
-
-    run(scenario)
+    async with server() as (client, _):
+        for fields in nested:
+            for path, base in (("/v1/chat/completions", CHAT), ("/v1/completions", TEXT)):
+                answer = await client.post(path, json=base | COMMON | fields)
+                assert answer.status_code == 200, (fields, answer.text)
+                assert "warnings" not in answer.json()
 
 
-def test_a_value_that_would_change_the_answer_is_refused_by_name() -> None:
-    async def scenario() -> None:
-        async with server() as (client, parts):
-            for name, fields in NOT_NEUTRAL:
-                answer = await client.post("/v1/chat/completions", json=CHAT | COMMON | fields)
-                error = answer.json()["error"]
-                assert (answer.status_code, error["param"]) == (400, name), (fields, error)
-                assert error["code"] in ("unsupported_parameter", "unsupported_value")
-                assert error["message"].startswith(f"{name}=")
-            assert not parts.replicas["t0"].rules_seen
-
-    run(scenario)
+async def test_a_value_that_would_change_the_answer_is_refused_by_name() -> None:
+    async with server() as (client, parts):
+        for name, fields in NOT_NEUTRAL:
+            answer = await client.post("/v1/chat/completions", json=CHAT | COMMON | fields)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["param"]) == (400, name), (fields, error)
+            assert error["code"] in ("unsupported_parameter", "unsupported_value")
+            assert error["message"].startswith(f"{name}=")
+        assert not parts.replicas["t0"].rules_seen

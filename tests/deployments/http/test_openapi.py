@@ -14,7 +14,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import status_code_conformance
 
-from tests.deployments.http_server import application, run, server
+from tests.deployments.http_server import application, server
 
 CASES_PER_ROUTE = [15, pytest.param(225, marks=pytest.mark.nightly)]
 """Of bodies that fit, and of others; a name in a path cannot be another. 2,025 a night."""
@@ -97,13 +97,10 @@ def test_nothing_breaks_a_route(
     check()
 
 
-def test_every_route_is_named() -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            document = (await client.get("/openapi.json")).json()
-            named = {(m, path) for path, methods in document["paths"].items() for m in methods}
-            assert set(ROUTES) < named
-            assert all(method == "get" for method, _ in named - set(ROUTES))
-            assert "$ref" not in str(document["paths"]), "bodies stand where they are used"
-
-    run(scenario)
+async def test_every_route_is_named() -> None:
+    async with server() as (client, _):
+        document = (await client.get("/openapi.json")).json()
+        named = {(m, path) for path, methods in document["paths"].items() for m in methods}
+        assert set(ROUTES) < named
+        assert all(method == "get" for method, _ in named - set(ROUTES))
+        assert "$ref" not in str(document["paths"]), "bodies stand where they are used"

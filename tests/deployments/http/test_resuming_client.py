@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from benchmarks.harness.ports import free_port
-from tests.deployments.http_server import application, expected_text, run
+from tests.deployments.http_server import application, expected_text
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "resuming_client.py"
 
@@ -54,26 +54,22 @@ async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     "num_bytes",
     [0, 1100, *(pytest.param(n, marks=pytest.mark.nightly) for n in (300, 700, 2000, 2600))],
 )
-def test_it_prints_the_whole_answer(num_bytes: int) -> None:
+async def test_it_prints_the_whole_answer(num_bytes: int) -> None:
     """Two addresses break, at different places of the answer; the third one does not."""
-
-    async def scenario() -> None:
-        async with application() as (app, _):
-            port = free_port()
-            config = uvicorn.Config(app, port=port, log_level="warning", lifespan="off")
-            server = uvicorn.Server(config)
-            serving = asyncio.create_task(server.serve())
-            while not server.started:
-                await asyncio.sleep(0.01)
-            proxies = [CuttingProxy(port, n) for n in (num_bytes, num_bytes + 450, None)]
-            urls = [await proxy.start() for proxy in proxies]
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, str(EXAMPLE), *urls, stdout=asyncio.subprocess.PIPE
-            )
-            printed, _ = await process.communicate()
-            assert printed.decode() == expected_text("What is the capital of France?", 32) + "\n"
-            assert [proxy.num_connections for proxy in proxies] == [1, 1, 1]
-            server.should_exit = True
-            await serving
-
-    run(scenario)
+    async with application() as (app, _):
+        port = free_port()
+        config = uvicorn.Config(app, port=port, log_level="warning", lifespan="off")
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        proxies = [CuttingProxy(port, n) for n in (num_bytes, num_bytes + 450, None)]
+        urls = [await proxy.start() for proxy in proxies]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(EXAMPLE), *urls, stdout=asyncio.subprocess.PIPE
+        )
+        printed, _ = await process.communicate()
+        assert printed.decode() == expected_text("What is the capital of France?", 32) + "\n"
+        assert [proxy.num_connections for proxy in proxies] == [1, 1, 1]
+        server.should_exit = True
+        await serving

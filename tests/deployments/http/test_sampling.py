@@ -10,7 +10,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.fake_replica import continuation, expected_logprobs
-from tests.deployments.http_server import TEXT, completion, run, server, stream
+from tests.deployments.http_server import TEXT, completion, server, stream
 
 PROMPT = TEXT.encode("HELLO")
 CHAT = {"messages": [{"role": "user", "content": "HELLO"}], "max_tokens": 20, "temperature": 0}
@@ -65,17 +65,14 @@ NEUTRAL: dict[str, Any] = {
         ("chat/completions", CHAT | FIELDS | {"logprobs": False, "top_logprobs": 0}, PARAMS),
     ],
 )
-def test_every_field_reaches_the_replicas(
+async def test_every_field_reaches_the_replicas(
     path: str, body: dict[str, Any], params: dict[str, Any]
 ) -> None:
-    async def scenario() -> None:
-        async with server() as (client, parts):
-            answer = await client.post(f"/v1/{path}", json=body)
-            assert answer.status_code == 200, answer.text
-            (rules,) = parts.replicas["t0"].rules_seen
-            assert rules.params == SamplingParams(**params)
-
-    run(scenario)
+    async with server() as (client, parts):
+        answer = await client.post(f"/v1/{path}", json=body)
+        assert answer.status_code == 200, answer.text
+        (rules,) = parts.replicas["t0"].rules_seen
+        assert rules.params == SamplingParams(**params)
 
 
 REFUSALS: list[tuple[dict[str, Any], int, str]] = [
@@ -116,20 +113,17 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
 ]
 
 
-def test_bad_values_are_refused_by_name() -> None:
-    async def scenario() -> None:
-        async with server() as (client, parts):
-            for body, status, message in REFUSALS:
-                path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
-                answer = await client.post(path, json=body)
-                assert answer.status_code == status, (body, answer.text)
-                error = answer.json()["error"]
-                assert message in error["message"], (body, answer.text)
-                assert error["type"] == "invalid_request_error"
-                assert isinstance(error["code"], str)
-            assert not parts.replicas["t0"].rules_seen
-
-    run(scenario)
+async def test_bad_values_are_refused_by_name() -> None:
+    async with server() as (client, parts):
+        for body, status, message in REFUSALS:
+            path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
+            answer = await client.post(path, json=body)
+            assert answer.status_code == status, (body, answer.text)
+            error = answer.json()["error"]
+            assert message in error["message"], (body, answer.text)
+            assert error["type"] == "invalid_request_error"
+            assert isinstance(error["code"], str)
+        assert not parts.replicas["t0"].rules_seen
 
 
 def expected_completion(num_tokens: int, count: int) -> dict[str, Any]:
@@ -146,115 +140,97 @@ def expected_completion(num_tokens: int, count: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("count", [0, 3])
-def test_completions_report_each_token(count: int) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            body = completion(logprobs=count, return_token_ids=True)
-            (choice,) = (await client.post("/v1/completions", json=body)).json()["choices"]
-            expected = expected_completion(20, count)
-            assert choice["logprobs"] == expected
-            chunks = [c["choices"][0] for c in await stream(client, "/v1/completions", body)]
-            assert len(chunks) > 1
-            for name, values in expected.items():
-                assert [x for chunk in chunks for x in chunk["logprobs"][name]] == values
-            assert all(len(c["token_ids"]) == len(c["logprobs"]["tokens"]) for c in chunks)
-
-    run(scenario)
+async def test_completions_report_each_token(count: int) -> None:
+    async with server() as (client, _):
+        body = completion(logprobs=count, return_token_ids=True)
+        (choice,) = (await client.post("/v1/completions", json=body)).json()["choices"]
+        expected = expected_completion(20, count)
+        assert choice["logprobs"] == expected
+        chunks = [c["choices"][0] for c in await stream(client, "/v1/completions", body)]
+        assert len(chunks) > 1
+        for name, values in expected.items():
+            assert [x for chunk in chunks for x in chunk["logprobs"][name]] == values
+        assert all(len(c["token_ids"]) == len(c["logprobs"]["tokens"]) for c in chunks)
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_chats_report_each_token(count: int) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            body = CHAT | {"logprobs": True, "top_logprobs": count, "return_token_ids": True}
-            (choice,) = (await client.post("/v1/chat/completions", json=body)).json()["choices"]
-            assert choice["logprobs"].keys() == {"content", "refusal"}
-            content = choice["logprobs"]["content"]
-            ids = continuation(PROMPT, 20)
-            for place, entry in enumerate(expected_logprobs(PROMPT, 20, count)):
-                letter = TEXT.decode([ids[place]])
-                assert content[place] == {
-                    "token": letter,
-                    "logprob": entry.logprob,
-                    "bytes": list(letter.encode()),
-                    "top_logprobs": [
-                        {
-                            "token": TEXT.decode([i]),
-                            "logprob": logprob,
-                            "bytes": list(TEXT.decode([i]).encode()),
-                        }
-                        for i, logprob in entry.top
-                    ],
-                }
-            _, *chunks = await stream(client, "/v1/chat/completions", body)
-            choices = [chunk["choices"][0] for chunk in chunks]
-            assert [x for c in choices for x in c["logprobs"]["content"]] == content
-            assert all(len(c["token_ids"]) == len(c["logprobs"]["content"]) for c in choices)
-
-    run(scenario)
+async def test_chats_report_each_token(count: int) -> None:
+    async with server() as (client, _):
+        body = CHAT | {"logprobs": True, "top_logprobs": count, "return_token_ids": True}
+        (choice,) = (await client.post("/v1/chat/completions", json=body)).json()["choices"]
+        assert choice["logprobs"].keys() == {"content", "refusal"}
+        content = choice["logprobs"]["content"]
+        ids = continuation(PROMPT, 20)
+        for place, entry in enumerate(expected_logprobs(PROMPT, 20, count)):
+            letter = TEXT.decode([ids[place]])
+            assert content[place] == {
+                "token": letter,
+                "logprob": entry.logprob,
+                "bytes": list(letter.encode()),
+                "top_logprobs": [
+                    {
+                        "token": TEXT.decode([i]),
+                        "logprob": logprob,
+                        "bytes": list(TEXT.decode([i]).encode()),
+                    }
+                    for i, logprob in entry.top
+                ],
+            }
+        _, *chunks = await stream(client, "/v1/chat/completions", body)
+        choices = [chunk["choices"][0] for chunk in chunks]
+        assert [x for c in choices for x in c["logprobs"]["content"]] == content
+        assert all(len(c["token_ids"]) == len(c["logprobs"]["content"]) for c in choices)
 
 
-def test_a_stop_string_cuts_log_probabilities_where_it_cuts_the_ids() -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            full = TEXT.decode(continuation(PROMPT, 40))
-            stop = full[7:10]
-            end = full.index(stop) + len(stop)
-            body = completion(max_tokens=300, stop=stop, return_token_ids=True, logprobs=0)
-            (choice,) = (await client.post("/v1/completions", json=body)).json()["choices"]
-            assert choice["text"] == full[: full.index(stop)]
-            assert choice["logprobs"] == expected_completion(end, 0)
-            chunks = [c["choices"][0] for c in await stream(client, "/v1/completions", body)]
-            assert [x for c in chunks for x in c["logprobs"]["tokens"]] == list(full[:end])
-
-    run(scenario)
+async def test_a_stop_string_cuts_log_probabilities_where_it_cuts_the_ids() -> None:
+    async with server() as (client, _):
+        full = TEXT.decode(continuation(PROMPT, 40))
+        stop = full[7:10]
+        end = full.index(stop) + len(stop)
+        body = completion(max_tokens=300, stop=stop, return_token_ids=True, logprobs=0)
+        (choice,) = (await client.post("/v1/completions", json=body)).json()["choices"]
+        assert choice["text"] == full[: full.index(stop)]
+        assert choice["logprobs"] == expected_completion(end, 0)
+        chunks = [c["choices"][0] for c in await stream(client, "/v1/completions", body)]
+        assert [x for c in chunks for x in c["logprobs"]["tokens"]] == list(full[:end])
 
 
-def test_the_shapes_are_those_of_openais_client() -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            body = completion(logprobs=2)
-            answer = (await client.post("/v1/completions", json=body)).json()
-            lists = Completion.model_validate(answer, strict=True).choices[0].logprobs
-            assert lists is not None
-            assert (lists.model_extra, len(lists.tokens or ())) == ({}, 20)
-            chat = CHAT | {"logprobs": True, "top_logprobs": 2}
-            answer = (await client.post("/v1/chat/completions", json=chat)).json()
-            logprobs = ChatCompletion.model_validate(answer, strict=True).choices[0].logprobs
-            assert logprobs is not None
-            first = (logprobs.content or [])[0]
-            for model in (logprobs, first, first.top_logprobs[0]):
-                assert model.model_extra == {}
-            for chunk in await stream(client, "/v1/chat/completions", chat):
-                ChatCompletionChunk.model_validate(chunk, strict=True)
-
-    run(scenario)
+async def test_the_shapes_are_those_of_openais_client() -> None:
+    async with server() as (client, _):
+        body = completion(logprobs=2)
+        answer = (await client.post("/v1/completions", json=body)).json()
+        lists = Completion.model_validate(answer, strict=True).choices[0].logprobs
+        assert lists is not None
+        assert (lists.model_extra, len(lists.tokens or ())) == ({}, 20)
+        chat = CHAT | {"logprobs": True, "top_logprobs": 2}
+        answer = (await client.post("/v1/chat/completions", json=chat)).json()
+        logprobs = ChatCompletion.model_validate(answer, strict=True).choices[0].logprobs
+        assert logprobs is not None
+        first = (logprobs.content or [])[0]
+        for model in (logprobs, first, first.top_logprobs[0]):
+            assert model.model_extra == {}
+        for chunk in await stream(client, "/v1/chat/completions", chat):
+            ChatCompletionChunk.model_validate(chunk, strict=True)
 
 
-def test_nothing_is_reported_unasked() -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            for path, body in (("completions", completion()), ("chat/completions", CHAT)):
-                (choice,) = (await client.post(f"/v1/{path}", json=body)).json()["choices"]
-                assert choice["logprobs"] is None
-
-    run(scenario)
+async def test_nothing_is_reported_unasked() -> None:
+    async with server() as (client, _):
+        for path, body in (("completions", completion()), ("chat/completions", CHAT)):
+            (choice,) = (await client.post(f"/v1/{path}", json=body)).json()["choices"]
+            assert choice["logprobs"] is None
 
 
-def test_the_seed_is_told_and_drawn_where_there_is_none() -> None:
-    async def scenario() -> None:
-        async with server() as (client, parts):
-            answer = (await client.post("/v1/completions", json=completion(seed=2**62))).json()
-            assert answer["seed"] == 2**62
-            drawn = [
-                (await client.post("/v1/completions", json=completion())).json()["seed"]
-                for _ in range(4)
-            ]
-            assert len(set(drawn)) == 4
-            assert all(0 <= seed < 2**53 for seed in drawn)
-            seen = [rules.params.seed for rules in parts.replicas["t0"].rules_seen]
-            assert seen == [2**62, *drawn]
-            chunks = await stream(client, "/v1/chat/completions", CHAT | {"seed": 3})
-            assert {chunk["seed"] for chunk in chunks} == {3}
-
-    run(scenario)
+async def test_the_seed_is_told_and_drawn_where_there_is_none() -> None:
+    async with server() as (client, parts):
+        answer = (await client.post("/v1/completions", json=completion(seed=2**62))).json()
+        assert answer["seed"] == 2**62
+        drawn = [
+            (await client.post("/v1/completions", json=completion())).json()["seed"]
+            for _ in range(4)
+        ]
+        assert len(set(drawn)) == 4
+        assert all(0 <= seed < 2**53 for seed in drawn)
+        seen = [rules.params.seed for rules in parts.replicas["t0"].rules_seen]
+        assert seen == [2**62, *drawn]
+        chunks = await stream(client, "/v1/chat/completions", CHAT | {"seed": 3})
+        assert {chunk["seed"] for chunk in chunks} == {3}

@@ -12,7 +12,7 @@ from deployments.api.http.unknown_fields import UnknownFields
 from deployments.config.service import UnknownFieldsMode
 from deployments.text.chat_rendering import compile_template
 from specdec_core.errors import InvalidRequestError
-from tests.deployments.http_server import TEXT, completion, expected_text, run, server, stream
+from tests.deployments.http_server import TEXT, completion, expected_text, server, stream
 
 CHAT: dict[str, Any] = {
     "messages": [{"role": "user", "content": "HELLO"}],
@@ -36,22 +36,19 @@ def told(names: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(("fields", "names"), DEEP)
-def test_an_answer_tells_the_names_that_were_ignored(
+async def test_an_answer_tells_the_names_that_were_ignored(
     fields: dict[str, Any], names: list[str]
 ) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            for path, base in (("/v1/completions", completion()), ("/v1/chat/completions", CHAT)):
-                body = (await client.post(path, json=base | fields)).json()
-                assert body["warnings"] == told(names)
-                (choice,) = body["choices"]
-                text = choice.get("text") or choice["message"]["content"]
-                assert text == expected_text("HELLO", 20)
-
-    run(scenario)
+    async with server() as (client, _):
+        for path, base in (("/v1/completions", completion()), ("/v1/chat/completions", CHAT)):
+            body = (await client.post(path, json=base | fields)).json()
+            assert body["warnings"] == told(names)
+            (choice,) = body["choices"]
+            text = choice.get("text") or choice["message"]["content"]
+            assert text == expected_text("HELLO", 20)
 
 
-def test_names_inside_of_structured_output_are_told_too() -> None:
+async def test_names_inside_of_structured_output_are_told_too() -> None:
     pytest.importorskip("llguidance")
     asked: list[tuple[dict[str, Any], str]] = [
         (
@@ -65,14 +62,10 @@ def test_names_inside_of_structured_output_are_told_too() -> None:
         ),
         ({"structured_outputs": {"regex": "a", "regexp": "b"}}, "structured_outputs.regexp"),
     ]
-
-    async def scenario() -> None:
-        async with server() as (client, _):
-            for fields, name in asked:
-                answer = await client.post("/v1/completions", json=completion(**fields))
-                assert answer.json()["warnings"] == told([name])
-
-    run(scenario)
+    async with server() as (client, _):
+        for fields, name in asked:
+            answer = await client.post("/v1/completions", json=completion(**fields))
+            assert answer.json()["warnings"] == told([name])
 
 
 SHOWS_ALL = "{{ messages | tojson }}{{ tools | default([], true) | tojson }}"
@@ -111,71 +104,56 @@ CHATS: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize("mode", UnknownFieldsMode)
-def test_names_inside_of_messages_and_tools_are_told_too(mode: UnknownFieldsMode) -> None:
+async def test_names_inside_of_messages_and_tools_are_told_too(mode: UnknownFieldsMode) -> None:
     pytest.importorskip("llguidance")
     text = replace(TEXT, template=compile_template(SHOWS_ALL), max_model_len=4_096)
-
-    async def scenario() -> None:
-        async with server(text=text, unknown_fields=mode) as (client, _):
-            for fields, names in CHATS:
-                answer = await client.post("/tokenize", json=CHAT | fields)
-                if names and mode is UnknownFieldsMode.REFUSE:
-                    assert answer.status_code == 400
-                    assert answer.json()["error"]["param"] in names
-                else:
-                    found = answer.json().get("warnings", [])
-                    assert sorted(found) == sorted(told(names)), answer.text
-
-    run(scenario)
+    async with server(text=text, unknown_fields=mode) as (client, _):
+        for fields, names in CHATS:
+            answer = await client.post("/tokenize", json=CHAT | fields)
+            if names and mode is UnknownFieldsMode.REFUSE:
+                assert answer.status_code == 400
+                assert answer.json()["error"]["param"] in names
+            else:
+                found = answer.json().get("warnings", [])
+                assert sorted(found) == sorted(told(names)), answer.text
 
 
-def test_the_first_chunk_of_a_stream_tells_them_and_no_other() -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            for path, base in (
-                ("/v1/completions", completion()),
-                ("/v1/completions", completion(echo=True)),
-                ("/v1/completions", completion(n=2)),
-                ("/v1/chat/completions", CHAT),
-            ):
-                chunks = await stream(client, path, base | {"foo": 1})
-                assert chunks[0]["warnings"] == told(["foo"])
-                assert not any("warnings" in chunk for chunk in chunks[1:])
-                first = [c for chunk in chunks for c in chunk["choices"] if c["index"] == 0]
-                text = "".join(
-                    c.get("text") or c.get("delta", {}).get("content") or "" for c in first
-                )
-                assert text.endswith(expected_text("HELLO", 20))
-
-    run(scenario)
+async def test_the_first_chunk_of_a_stream_tells_them_and_no_other() -> None:
+    async with server() as (client, _):
+        for path, base in (
+            ("/v1/completions", completion()),
+            ("/v1/completions", completion(echo=True)),
+            ("/v1/completions", completion(n=2)),
+            ("/v1/chat/completions", CHAT),
+        ):
+            chunks = await stream(client, path, base | {"foo": 1})
+            assert chunks[0]["warnings"] == told(["foo"])
+            assert not any("warnings" in chunk for chunk in chunks[1:])
+            first = [c for chunk in chunks for c in chunk["choices"] if c["index"] == 0]
+            text = "".join(c.get("text") or c.get("delta", {}).get("content") or "" for c in first)
+            assert text.endswith(expected_text("HELLO", 20))
 
 
-def test_tokenizing_tells_them_and_takes_any_field_of_a_chat() -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            body = CHAT | {"top_p": 0.5, "n_predict": 3, "verbosity": "low", "foo": 1}
-            answer = (await client.post("/tokenize", json=body)).json()
-            assert (answer["count"], answer["warnings"]) == (5, told(["foo"]))
-            answer = (await client.post("/detokenize", json={"tokens": [1], "bar": 1})).json()
-            assert answer["warnings"] == told(["bar"])
-
-    run(scenario)
+async def test_tokenizing_tells_them_and_takes_any_field_of_a_chat() -> None:
+    async with server() as (client, _):
+        body = CHAT | {"top_p": 0.5, "n_predict": 3, "verbosity": "low", "foo": 1}
+        answer = (await client.post("/tokenize", json=body)).json()
+        assert (answer["count"], answer["warnings"]) == (5, told(["foo"]))
+        answer = (await client.post("/detokenize", json={"tokens": [1], "bar": 1})).json()
+        assert answer["warnings"] == told(["bar"])
 
 
 @pytest.mark.parametrize(("fields", "names"), DEEP)
-def test_a_server_that_refuses_them_names_the_first(
+async def test_a_server_that_refuses_them_names_the_first(
     fields: dict[str, Any], names: list[str]
 ) -> None:
-    async def scenario() -> None:
-        async with server(unknown_fields=UnknownFieldsMode.REFUSE) as (client, parts):
-            answer = await client.post("/v1/completions", json=completion(**fields))
-            error = answer.json()["error"]
-            assert answer.status_code == 400
-            assert error["message"] == f"unknown field {names[0]}"
-            assert (error["param"], error["code"]) == (names[0], "unknown_parameter")
-            assert not parts.replicas["t0"].rules_seen
-
-    run(scenario)
+    async with server(unknown_fields=UnknownFieldsMode.REFUSE) as (client, parts):
+        answer = await client.post("/v1/completions", json=completion(**fields))
+        error = answer.json()["error"]
+        assert answer.status_code == 400
+        assert error["message"] == f"unknown field {names[0]}"
+        assert (error["param"], error["code"]) == (names[0], "unknown_parameter")
+        assert not parts.replicas["t0"].rules_seen
 
 
 def test_the_log_has_each_name_once(caplog: pytest.LogCaptureFixture) -> None:

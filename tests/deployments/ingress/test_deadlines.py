@@ -55,19 +55,15 @@ def test_the_pool_ends_a_request_whose_ingress_never_reads() -> None:
     assert delivery.failure.kind is FailureKind.DEADLINE
 
 
-def test_its_client_hears_the_same_as_from_the_ingress() -> None:
+async def test_its_client_hears_the_same_as_from_the_ingress() -> None:
     """Over the stream, where nobody else looks at the time."""
-
-    async def scenario() -> None:
-        async with cell(SchedulerConfig()) as parts:
-            client = await parts.client()
-            with pytest.raises(DeadlineError, match=r"not finished within 0\.2 s") as refused:
-                async for _ in client.generate(asked(0.2)):
-                    pass
-            assert status_of(refused.value).http == 408
-            assert not parts.driver.scheduler.has_work
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    async with cell(SchedulerConfig()) as parts:
+        client = await parts.client()
+        with pytest.raises(DeadlineError, match=r"not finished within 0\.2 s") as refused:
+            async for _ in client.generate(asked(0.2)):
+                pass
+        assert status_of(refused.value).http == 408
+        assert not parts.driver.scheduler.has_work
 
 
 @pytest.mark.parametrize(

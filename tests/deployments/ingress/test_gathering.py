@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from deployments.ingress.output import OutputChunk, joined
 from deployments.ingress.streams import gathered
 from specdec_core.request import FinishReason
-from tests.deployments.http_server import completion, expected_text, run, server, stream
+from tests.deployments.http_server import completion, expected_text, server, stream
 
 
 def pieces_of(sizes: Sequence[int]) -> list[OutputChunk]:
@@ -72,26 +72,20 @@ def test_what_was_held_comes_before_an_error() -> None:
     assert told == [(0,), (1, 2)]
 
 
-def test_leaving_early_ends_what_is_gathered() -> None:
-    async def scenario() -> None:
-        pieces = source(pieces_of([1, 1, 1]))
-        told = gathered(pieces, 2)
-        await anext(told)
-        await told.aclose()
-        with pytest.raises(StopAsyncIteration):
-            await anext(pieces)
-
-    asyncio.run(scenario())
+async def test_leaving_early_ends_what_is_gathered() -> None:
+    pieces = source(pieces_of([1, 1, 1]))
+    told = gathered(pieces, 2)
+    await anext(told)
+    await told.aclose()
+    with pytest.raises(StopAsyncIteration):
+        await anext(pieces)
 
 
-def test_a_stream_with_an_interval_has_fewer_chunks_and_the_same_text() -> None:
-    async def scenario() -> None:
-        asked = completion(return_token_ids=True, speculative={"enabled": False})
-        async with server(stream_interval=6) as (client, _):
-            chunks = await stream(client, "/v1/completions", asked)
-        choices = [chunk["choices"][0] for chunk in chunks]
-        assert [len(choice["token_ids"]) for choice in choices] == [1, 6, 6, 6, 1]
-        assert "".join(choice["text"] for choice in choices) == expected_text("HELLO", 20)
-        assert choices[-1]["finish_reason"] == "length"
-
-    run(scenario)
+async def test_a_stream_with_an_interval_has_fewer_chunks_and_the_same_text() -> None:
+    asked = completion(return_token_ids=True, speculative={"enabled": False})
+    async with server(stream_interval=6) as (client, _):
+        chunks = await stream(client, "/v1/completions", asked)
+    choices = [chunk["choices"][0] for chunk in chunks]
+    assert [len(choice["token_ids"]) for choice in choices] == [1, 6, 6, 6, 1]
+    assert "".join(choice["text"] for choice in choices) == expected_text("HELLO", 20)
+    assert choices[-1]["finish_reason"] == "length"

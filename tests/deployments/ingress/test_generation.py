@@ -76,19 +76,15 @@ class HangingPool:
         return await asyncio.Event().wait()
 
 
-def test_a_stop_string_ends_the_answer_though_the_coordinator_hangs() -> None:
+async def test_a_stop_string_ends_the_answer_though_the_coordinator_hangs() -> None:
     pool: Any = HangingPool()
     text = fake_text_model()
     service = GenerationService(
         text, pool, model_name="fake", speculation=SpeculationConfig(), stats_wait_s=0.01
     )
-
-    async def scenario() -> None:
-        asked = service.prepare((5,), GenerationRequest(stop=[text.decode((2, 3))]))
-        (piece,) = [piece async for piece in service.run(asked)]
-        assert (piece.text, piece.finish_reason) == (text.decode((1,)), FinishReason.STOP)
-
-    asyncio.run(asyncio.wait_for(scenario(), 5))
+    asked = service.prepare((5,), GenerationRequest(stop=[text.decode((2, 3))]))
+    (piece,) = [piece async for piece in service.run(asked)]
+    assert (piece.text, piece.finish_reason) == (text.decode((1,)), FinishReason.STOP)
 
 
 def test_what_a_request_leaves_open_follows_the_models_own_defaults() -> None:
@@ -132,28 +128,24 @@ class _TellingPool:
 
 
 @pytest.mark.parametrize("num_turns", range(5))
-def test_a_client_that_leaves_as_a_token_comes_has_left(num_turns: int) -> None:
+async def test_a_client_that_leaves_as_a_token_comes_has_left(num_turns: int) -> None:
     """Turns of the loop between the token and the departure."""
+    pool: Any = _TellingPool()
+    service = GenerationService(
+        fake_text_model(), pool, model_name="fake", speculation=SpeculationConfig()
+    )
+    asked = service.prepare((5,), GenerationRequest(timeout_s=60.0))
 
-    async def scenario() -> None:
-        pool: Any = _TellingPool()
-        service = GenerationService(
-            fake_text_model(), pool, model_name="fake", speculation=SpeculationConfig()
-        )
-        asked = service.prepare((5,), GenerationRequest(timeout_s=60.0))
+    async def listen() -> None:
+        async for _ in service.run(asked):
+            pass
 
-        async def listen() -> None:
-            async for _ in service.run(asked):
-                pass
-
-        client = asyncio.create_task(listen())
-        await asyncio.sleep(0.01)
-        pool.told.set()
-        for _ in range(num_turns):
-            await asyncio.sleep(0)
-        client.cancel()
-        await asyncio.wait({client}, timeout=1)
-        assert client.done()
-        assert pool.num_left == 1
-
-    asyncio.run(scenario())
+    client = asyncio.create_task(listen())
+    await asyncio.sleep(0.01)
+    pool.told.set()
+    for _ in range(num_turns):
+        await asyncio.sleep(0)
+    client.cancel()
+    await asyncio.wait({client}, timeout=1)
+    assert client.done()
+    assert pool.num_left == 1

@@ -15,7 +15,7 @@ from deployments.text.grammar_process import GrammarReader
 from deployments.text.structured_output import choice, json_schema
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
-from tests.deployments.http_server import completion, run, server
+from tests.deployments.http_server import completion, server
 
 pytest.importorskip("llguidance")
 
@@ -49,45 +49,33 @@ async def longest_gap_s(work: asyncio.Task[None]) -> float:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_the_event_loop_goes_on_while_a_grammar_is_read(name: str) -> None:
-    async def scenario() -> None:
-        async def check() -> None:
-            with contextlib.suppress(InvalidRequestError):
-                await GrammarCheck(DEFAULT_LIMITS, END).check(HOSTILE[name])
+async def test_the_event_loop_goes_on_while_a_grammar_is_read(name: str) -> None:
+    async def check() -> None:
+        with contextlib.suppress(InvalidRequestError):
+            await GrammarCheck(DEFAULT_LIMITS, END).check(HOSTILE[name])
 
-        # Other work on the machine makes single gaps longer; what the loop itself does comes back.
-        gaps_s = [await longest_gap_s(asyncio.create_task(check())) for _ in range(3)]
-        assert min(gaps_s) < 0.1, gaps_s
-
-    run(scenario)
+    # Other work on the machine makes single gaps longer; what the loop itself does comes back.
+    gaps_s = [await longest_gap_s(asyncio.create_task(check())) for _ in range(3)]
+    assert min(gaps_s) < 0.1, gaps_s
 
 
-def test_a_grammar_that_costs_too_much_is_refused_and_the_next_one_is_read() -> None:
-    async def scenario() -> None:
-        check = GrammarCheck(GrammarLimits(max_seconds=0.3), END)
-        for name in ("repeats", "properties"):
-            with pytest.raises(InvalidRequestError, match=r"max_grammar_seconds=0\.3 of CPU time"):
-                await check.check(HOSTILE[name])
-            await check.check(GrammarSpec(GrammarKind.REGEX, f"a+{name}"))
-
-    run(scenario)
+async def test_a_grammar_that_costs_too_much_is_refused_and_the_next_one_is_read() -> None:
+    check = GrammarCheck(GrammarLimits(max_seconds=0.3), END)
+    for name in ("repeats", "properties"):
+        with pytest.raises(InvalidRequestError, match=r"max_grammar_seconds=0\.3 of CPU time"):
+            await check.check(HOSTILE[name])
+        await check.check(GrammarSpec(GrammarKind.REGEX, f"a+{name}"))
 
 
-def test_a_grammar_with_too_many_characters_is_refused() -> None:
-    async def scenario() -> None:
-        check = GrammarCheck(GrammarLimits(max_chars=50), END)
-        with pytest.raises(InvalidRequestError, match=r"has 51 characters.*max_grammar_chars=50"):
-            await check.check(GrammarSpec(GrammarKind.REGEX, "a" * 51))
-
-    run(scenario)
+async def test_a_grammar_with_too_many_characters_is_refused() -> None:
+    check = GrammarCheck(GrammarLimits(max_chars=50), END)
+    with pytest.raises(InvalidRequestError, match=r"has 51 characters.*max_grammar_chars=50"):
+        await check.check(GrammarSpec(GrammarKind.REGEX, "a" * 51))
 
 
-def test_a_limit_above_the_default_holds_where_the_grammar_is_read() -> None:
-    async def scenario() -> None:
-        check = GrammarCheck(GrammarLimits(max_chars=300_000), END)
-        await check.check(json_schema({"type": "object", "description": "a" * 250_000}))
-
-    run(scenario)
+async def test_a_limit_above_the_default_holds_where_the_grammar_is_read() -> None:
+    check = GrammarCheck(GrammarLimits(max_chars=300_000), END)
+    await check.check(json_schema({"type": "object", "description": "a" * 250_000}))
 
 
 def test_a_reader_that_does_not_start_is_no_fault_of_the_grammar(
@@ -98,44 +86,30 @@ def test_a_reader_that_does_not_start_is_no_fault_of_the_grammar(
         GrammarReader(DEFAULT_LIMITS).check(GrammarSpec(GrammarKind.REGEX, "a"))
 
 
-def test_a_known_grammar_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        check, spec = GrammarCheck(DEFAULT_LIMITS, END), GrammarSpec(GrammarKind.REGEX, "a+")
-        await check.check(spec)
-        monkeypatch.setattr(GrammarReader, "check", None)
-        await check.check(spec)
-
-    run(scenario)
+async def test_a_known_grammar_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    check, spec = GrammarCheck(DEFAULT_LIMITS, END), GrammarSpec(GrammarKind.REGEX, "a+")
+    await check.check(spec)
+    monkeypatch.setattr(GrammarReader, "check", None)
+    await check.check(spec)
 
 
-def test_a_model_without_an_end_takes_no_grammar() -> None:
-    async def scenario() -> None:
-        with pytest.raises(InvalidRequestError, match="needs a model with an end-of-sequence"):
-            await GrammarCheck(DEFAULT_LIMITS, frozenset()).check(
-                GrammarSpec(GrammarKind.REGEX, "a")
-            )
-
-    run(scenario)
+async def test_a_model_without_an_end_takes_no_grammar() -> None:
+    with pytest.raises(InvalidRequestError, match="needs a model with an end-of-sequence"):
+        await GrammarCheck(DEFAULT_LIMITS, frozenset()).check(GrammarSpec(GrammarKind.REGEX, "a"))
 
 
-def test_many_requests_are_read_at_a_time() -> None:
-    async def scenario() -> None:
-        check = GrammarCheck(DEFAULT_LIMITS, END)
-        specs = [GrammarSpec(GrammarKind.REGEX, f"a{{{number}}}") for number in range(1, 40)]
-        await asyncio.gather(*map(check.check, specs))
-
-    run(scenario)
+async def test_many_requests_are_read_at_a_time() -> None:
+    check = GrammarCheck(DEFAULT_LIMITS, END)
+    specs = [GrammarSpec(GrammarKind.REGEX, f"a{{{number}}}") for number in range(1, 40)]
+    await asyncio.gather(*map(check.check, specs))
 
 
-def test_a_refusal_comes_before_the_headers_of_a_stream() -> None:
-    async def scenario() -> None:
-        async with server(grammar_limits=GrammarLimits(max_chars=50)) as (client, _):
-            body = completion(stream=True, structured_outputs={"regex": "a" * 51})
-            answer = await client.post("/v1/completions", json=body)
-            assert answer.status_code == 400
-            assert "max_grammar_chars=50" in answer.json()["error"]["message"]
-
-    run(scenario)
+async def test_a_refusal_comes_before_the_headers_of_a_stream() -> None:
+    async with server(grammar_limits=GrammarLimits(max_chars=50)) as (client, _):
+        body = completion(stream=True, structured_outputs={"regex": "a" * 51})
+        answer = await client.post("/v1/completions", json=body)
+        assert answer.status_code == 400
+        assert "max_grammar_chars=50" in answer.json()["error"]["message"]
 
 
 def test_a_reader_whose_process_was_ended_starts_another() -> None:

@@ -111,41 +111,33 @@ def over_http(served: GenerationService, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_both_protocols_tell_the_same(name: str) -> None:
+async def test_both_protocols_tell_the_same(name: str) -> None:
     answer_format, begins, text, http, grpc_fields, max_tokens = ANSWERS[name]
     if "tool_choice" in http:
         pytest.importorskip("llguidance")
     expected = over_http(service(answer_format, text, begins=begins), max_tokens=max_tokens, **http)
-
-    async def scenario() -> None:
-        calls = api_of(service(answer_format, text, begins=begins))
-        asked, context = request(max_tokens, **grpc_fields), FakeContext()
-        whole = await calls.generate_once(asked, context)
-        assert context.code is None, context.details
-        parts = [part async for part in calls.generate(asked, context)]
-        assert told([whole]) == told(parts) == expected
-        ids = [call.id for call in whole.tool_calls]
-        assert all(ids)
-        assert len(set(ids)) == len(ids)
-
-    run(scenario)
+    calls = api_of(service(answer_format, text, begins=begins))
+    asked, context = request(max_tokens, **grpc_fields), FakeContext()
+    whole = await calls.generate_once(asked, context)
+    assert context.code is None, context.details
+    parts = [part async for part in calls.generate(asked, context)]
+    assert told([whole]) == told(parts) == expected
+    ids = [call.id for call in whole.tool_calls]
+    assert all(ids)
+    assert len(set(ids)) == len(ids)
 
 
-def test_a_resumed_stream_tells_the_rest() -> None:
+async def test_a_resumed_stream_tells_the_rest() -> None:
     """Cut behind every message: in the reasoning, in marks and in calls."""
-
-    async def scenario() -> None:
-        calls = api_of(service(HERMES, f"{THOUGHT}Look.\n{CALL}\n{CALL}{END}"))
-        first = [part async for part in calls.generate(request(), FakeContext())]
-        whole = told(first)
-        for count in range(1, len(first)):
-            again = request()
-            ids = [i for part in first[:count] for i in part.token_ids]
-            again.resume.CopyFrom(pb.Resume(token_ids=[pb.TokenIds(ids=ids)], seed=first[0].seed))
-            rest = [part async for part in calls.generate(again, FakeContext())]
-            assert told([*first[:count], *rest]) == whole
-
-    run(scenario)
+    calls = api_of(service(HERMES, f"{THOUGHT}Look.\n{CALL}\n{CALL}{END}"))
+    first = [part async for part in calls.generate(request(), FakeContext())]
+    whole = told(first)
+    for count in range(1, len(first)):
+        again = request()
+        ids = [i for part in first[:count] for i in part.token_ids]
+        again.resume.CopyFrom(pb.Resume(token_ids=[pb.TokenIds(ids=ids)], seed=first[0].seed))
+        rest = [part async for part in calls.generate(again, FakeContext())]
+        assert told([*first[:count], *rest]) == whole
 
 
 def test_a_demand_reaches_the_pool_as_the_same_grammar() -> None:
@@ -170,27 +162,19 @@ def test_a_demand_reaches_the_pool_as_the_same_grammar() -> None:
         ({"tool_choice": "required", "tools": []}, "tool_choice=required needs tools"),
     ],
 )
-def test_a_demand_that_cannot_be_met_is_refused(fields: dict[str, Any], message: str) -> None:
-    async def scenario() -> None:
-        context = FakeContext()
-        tools = {"tools": [PB_TOOL]} | fields
-        chat_fields = pb.ChatMessages(messages=[pb.ChatMessage(role="user", content="hi")], **tools)
-        await api_of(service(HERMES, END)).generate_once(
-            pb.GenerateRequest(chat=chat_fields), context
-        )
-        assert context.code == grpc.StatusCode.INVALID_ARGUMENT
-        assert message in context.details
-
-    run(scenario)
+async def test_a_demand_that_cannot_be_met_is_refused(fields: dict[str, Any], message: str) -> None:
+    context = FakeContext()
+    tools = {"tools": [PB_TOOL]} | fields
+    chat_fields = pb.ChatMessages(messages=[pb.ChatMessage(role="user", content="hi")], **tools)
+    await api_of(service(HERMES, END)).generate_once(pb.GenerateRequest(chat=chat_fields), context)
+    assert context.code == grpc.StatusCode.INVALID_ARGUMENT
+    assert message in context.details
 
 
-def test_a_prompt_is_not_read() -> None:
-    async def scenario() -> None:
-        asked = pb.GenerateRequest(prompt="hi", sampling=pb.SamplingParams(max_tokens=300))
-        whole = await api_of(service(HERMES, f"{THOUGHT}{CALL}{END}")).generate_once(
-            asked, FakeContext()
-        )
-        assert (whole.text, whole.reasoning) == (THOUGHT + CALL, "")
-        assert whole.finish_reason == pb.FINISH_REASON_STOP
-
-    run(scenario)
+async def test_a_prompt_is_not_read() -> None:
+    asked = pb.GenerateRequest(prompt="hi", sampling=pb.SamplingParams(max_tokens=300))
+    whole = await api_of(service(HERMES, f"{THOUGHT}{CALL}{END}")).generate_once(
+        asked, FakeContext()
+    )
+    assert (whole.text, whole.reasoning) == (THOUGHT + CALL, "")
+    assert whole.finish_reason == pb.FINISH_REASON_STOP

@@ -77,36 +77,30 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))  # type: ignore[arg-type]
 
 
-def test_once_and_stream_give_the_plain_continuation() -> None:
-    async def scenario() -> None:
-        async with api() as (calls, _):
-            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
-            whole = await calls.generate_once(message, FakeContext())
-            expected = continuation(TEXT.encode("HELLO"), 20)
-            assert list(whole.token_ids) == expected
-            assert whole.text == TEXT.decode(expected)
-            assert whole.finish_reason == pb.FINISH_REASON_LENGTH
-            assert whole.usage.total_tokens == 25
-            parts = [part async for part in calls.generate(message, FakeContext())]
-            assert [i for part in parts for i in part.token_ids] == expected
-            assert "".join(part.text for part in parts) == whole.text
-            assert [part.index for part in parts] == [
-                sum(len(p.token_ids) for p in parts[:place]) for place in range(len(parts))
-            ]
-            assert parts[-1].usage == whole.usage
-
-    run(scenario)
+async def test_once_and_stream_give_the_plain_continuation() -> None:
+    async with api() as (calls, _):
+        message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
+        whole = await calls.generate_once(message, FakeContext())
+        expected = continuation(TEXT.encode("HELLO"), 20)
+        assert list(whole.token_ids) == expected
+        assert whole.text == TEXT.decode(expected)
+        assert whole.finish_reason == pb.FINISH_REASON_LENGTH
+        assert whole.usage.total_tokens == 25
+        parts = [part async for part in calls.generate(message, FakeContext())]
+        assert [i for part in parts for i in part.token_ids] == expected
+        assert "".join(part.text for part in parts) == whole.text
+        assert [part.index for part in parts] == [
+            sum(len(p.token_ids) for p in parts[:place]) for place in range(len(parts))
+        ]
+        assert parts[-1].usage == whole.usage
 
 
-def test_the_usage_tells_what_of_the_prompt_was_cached() -> None:
-    async def scenario() -> None:
-        async with api(target=FakeReplica(Role.TARGET, num_matched=3)) as (calls, _):
-            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
-            whole = await calls.generate_once(message, FakeContext())
-            *_, last = [part async for part in calls.generate(message, FakeContext())]
-            assert whole.usage.cached_prompt_tokens == last.usage.cached_prompt_tokens == 3
-
-    run(scenario)
+async def test_the_usage_tells_what_of_the_prompt_was_cached() -> None:
+    async with api(target=FakeReplica(Role.TARGET, num_matched=3)) as (calls, _):
+        message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
+        whole = await calls.generate_once(message, FakeContext())
+        *_, last = [part async for part in calls.generate(message, FakeContext())]
+        assert whole.usage.cached_prompt_tokens == last.usage.cached_prompt_tokens == 3
 
 
 @pytest.mark.parametrize(
@@ -189,19 +183,16 @@ def test_the_usage_tells_what_of_the_prompt_was_cached() -> None:
         ),
     ],
 )
-def test_bad_requests_get_a_code_and_a_reason(
+async def test_bad_requests_get_a_code_and_a_reason(
     message: pb.GenerateRequest, code: grpc.StatusCode, details: str
 ) -> None:
-    async def scenario() -> None:
-        async with api() as (calls, _):
-            context = FakeContext()
-            assert await anext(calls.generate(message, context)) == pb.GenerateResponse()
-            assert (context.code, details in context.details) == (code, True), context.details
-            once = FakeContext()
-            await calls.generate_once(message, once)
-            assert (once.code, once.details) == (context.code, context.details)
-
-    run(scenario)
+    async with api() as (calls, _):
+        context = FakeContext()
+        assert await anext(calls.generate(message, context)) == pb.GenerateResponse()
+        assert (context.code, details in context.details) == (code, True), context.details
+        once = FakeContext()
+        await calls.generate_once(message, once)
+        assert (once.code, once.details) == (context.code, context.details)
 
 
 @pytest.mark.parametrize(
@@ -215,18 +206,16 @@ def test_bad_requests_get_a_code_and_a_reason(
         (pb.StructuredOutput(choice=pb.Choices(texts=["a", "b"])), choice(["a", "b"])),
     ],
 )
-def test_a_grammar_reaches_the_replicas(asked: pb.StructuredOutput, expected: GrammarSpec) -> None:
+async def test_a_grammar_reaches_the_replicas(
+    asked: pb.StructuredOutput, expected: GrammarSpec
+) -> None:
     pytest.importorskip("llguidance")
-
-    async def scenario() -> None:
-        async with api() as (calls, parts):
-            sampling = pb.SamplingParams(max_tokens=3, structured_output=asked)
-            message = pb.GenerateRequest(prompt="HELLO", sampling=sampling)
-            await calls.generate_once(message, FakeContext())
-            (rules,) = parts.replicas["t0"].rules_seen
-            assert rules.params.grammar == expected
-
-    run(scenario)
+    async with api() as (calls, parts):
+        sampling = pb.SamplingParams(max_tokens=3, structured_output=asked)
+        message = pb.GenerateRequest(prompt="HELLO", sampling=sampling)
+        await calls.generate_once(message, FakeContext())
+        (rules,) = parts.replicas["t0"].rules_seen
+        assert rules.params.grammar == expected
 
 
 @pytest.mark.parametrize(
@@ -239,64 +228,52 @@ def test_a_grammar_reaches_the_replicas(asked: pb.StructuredOutput, expected: Gr
         (pb.Speculative(enabled=False), 0),
     ],
 )
-def test_the_last_message_tells_what_was_aimed_at(
+async def test_the_last_message_tells_what_was_aimed_at(
     speculative: pb.Speculative, aimed_at: int
 ) -> None:
-    async def scenario() -> None:
-        async with api() as (calls, _):
-            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, speculative=speculative)
-            answer = await calls.generate_once(message, FakeContext())
-            assert answer.speculation.num_spec_tokens == aimed_at
-
-    run(scenario)
+    async with api() as (calls, _):
+        message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, speculative=speculative)
+        answer = await calls.generate_once(message, FakeContext())
+        assert answer.speculation.num_spec_tokens == aimed_at
 
 
-def test_a_deadline_in_the_message_ends_the_request_and_frees_its_kv() -> None:
-    async def scenario() -> None:
-        async with api() as (calls, parts):
-            message = pb.GenerateRequest(
-                prompt="A", sampling=pb.SamplingParams(max_tokens=500), deadline_ms=20
-            )
-            context = FakeContext()
-            *_, last = [part async for part in calls.generate(message, context)]
-            assert last == pb.GenerateResponse()
-            assert context.code is CODE.DEADLINE_EXCEEDED
-            while parts.replicas["t0"].num_slots:
-                await asyncio.sleep(0.005)
-
-    run(scenario)
+async def test_a_deadline_in_the_message_ends_the_request_and_frees_its_kv() -> None:
+    async with api() as (calls, parts):
+        message = pb.GenerateRequest(
+            prompt="A", sampling=pb.SamplingParams(max_tokens=500), deadline_ms=20
+        )
+        context = FakeContext()
+        *_, last = [part async for part in calls.generate(message, context)]
+        assert last == pb.GenerateResponse()
+        assert context.code is CODE.DEADLINE_EXCEEDED
+        while parts.replicas["t0"].num_slots:
+            await asyncio.sleep(0.005)
 
 
-def test_a_bug_of_ours_shows_nothing_of_itself() -> None:
-    async def scenario() -> None:
-        async with api() as (calls, _):
-            calls._service.prepare = None  # type: ignore[method-assign,assignment]
-            context = FakeContext()
-            await calls.generate_once(pb.GenerateRequest(prompt="A"), context)
-            assert (context.code, context.details) == (CODE.INTERNAL, "internal error")
-
-    run(scenario)
+async def test_a_bug_of_ours_shows_nothing_of_itself() -> None:
+    async with api() as (calls, _):
+        calls._service.prepare = None  # type: ignore[method-assign,assignment]
+        context = FakeContext()
+        await calls.generate_once(pb.GenerateRequest(prompt="A"), context)
+        assert (context.code, context.details) == (CODE.INTERNAL, "internal error")
 
 
-def test_abort_over_grpc() -> None:
-    async def scenario() -> None:
-        async with api() as (calls, _):
-            message = pb.GenerateRequest(
-                prompt="A", sampling=pb.SamplingParams(max_tokens=500), request_id="mine"
-            )
-            parts = calls.generate(message, FakeContext())
-            await anext(parts)
-            context = FakeContext()
-            answer = await calls.abort(pb.AbortRequest(request_id="mine"), context)
-            assert answer.aborted
-            rest = [part async for part in parts]
-            assert rest[-1].finish_reason == pb.FINISH_REASON_ABORT
-            again = await calls.abort(pb.AbortRequest(request_id="mine"), context)
-            assert not again.aborted
-            await calls.abort(pb.AbortRequest(), context)
-            assert context.code is CODE.INVALID_ARGUMENT
-
-    run(scenario)
+async def test_abort_over_grpc() -> None:
+    async with api() as (calls, _):
+        message = pb.GenerateRequest(
+            prompt="A", sampling=pb.SamplingParams(max_tokens=500), request_id="mine"
+        )
+        parts = calls.generate(message, FakeContext())
+        await anext(parts)
+        context = FakeContext()
+        answer = await calls.abort(pb.AbortRequest(request_id="mine"), context)
+        assert answer.aborted
+        rest = [part async for part in parts]
+        assert rest[-1].finish_reason == pb.FINISH_REASON_ABORT
+        again = await calls.abort(pb.AbortRequest(request_id="mine"), context)
+        assert not again.aborted
+        await calls.abort(pb.AbortRequest(), context)
+        assert context.code is CODE.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(
@@ -311,66 +288,54 @@ def test_abort_over_grpc() -> None:
         ("ipv4:192.0.2.7:4000", "0.0.0.0", None),
     ],
 )
-def test_a_loopback_server_answers_local_callers_only(
+async def test_a_loopback_server_answers_local_callers_only(
     peer: str, host: str, code: grpc.StatusCode | None
 ) -> None:
-    async def scenario() -> None:
-        async with api(host=host) as (calls, _):
-            context = FakeContext(peer)
-            await calls.list_models(pb.ListModelsRequest(), context)
-            assert context.code is code
-
-    run(scenario)
+    async with api(host=host) as (calls, _):
+        context = FakeContext(peer)
+        await calls.list_models(pb.ListModelsRequest(), context)
+        assert context.code is code
 
 
-def test_keys_status_and_tokens() -> None:
-    async def scenario() -> None:
-        async with api(keys=("secret",)) as (calls, _):
-            refused = FakeContext(key="wrong")
-            await calls.pool_status(pb.PoolStatusRequest(), refused)
-            assert refused.code is CODE.UNAUTHENTICATED
-            known = FakeContext(key="secret")
-            status = await calls.pool_status(pb.PoolStatusRequest(), known)
-            assert [replica.role for replica in status.replicas] == ["target"]
-            ids = (await calls.tokenize(pb.TokenizeRequest(text="AB"), known)).token_ids
-            back = await calls.detokenize(pb.DetokenizeRequest(token_ids=ids), known)
-            assert back.text == "AB"
-            assert known.code is None
-
-    run(scenario)
+async def test_keys_status_and_tokens() -> None:
+    async with api(keys=("secret",)) as (calls, _):
+        refused = FakeContext(key="wrong")
+        await calls.pool_status(pb.PoolStatusRequest(), refused)
+        assert refused.code is CODE.UNAUTHENTICATED
+        known = FakeContext(key="secret")
+        status = await calls.pool_status(pb.PoolStatusRequest(), known)
+        assert [replica.role for replica in status.replicas] == ["target"]
+        ids = (await calls.tokenize(pb.TokenizeRequest(text="AB"), known)).token_ids
+        back = await calls.detokenize(pb.DetokenizeRequest(token_ids=ids), known)
+        assert back.text == "AB"
+        assert known.code is None
 
 
-def test_health_needs_no_key_and_names_the_release() -> None:
-    async def scenario() -> None:
-        async with api(keys=("one",)) as (calls, parts):
-            told = await calls.health(pb.HealthRequest(), FakeContext())
-            assert (told.ready, told.num_targets, told.num_drafts) == (True, 1, 0)
-            assert told.version == package_version()
-            far = FakeContext(peer="ipv4:10.0.0.7:4000")
-            await calls.health(pb.HealthRequest(), far)
-            assert far.code is CODE.PERMISSION_DENIED
-            await parts.kill_coordinator()
-            while (told := await calls.health(pb.HealthRequest(), FakeContext())).num_targets:
-                await asyncio.sleep(0.005)
-            assert told.ready, "requests wait for the next coordinator"
-
-    run(scenario)
+async def test_health_needs_no_key_and_names_the_release() -> None:
+    async with api(keys=("one",)) as (calls, parts):
+        told = await calls.health(pb.HealthRequest(), FakeContext())
+        assert (told.ready, told.num_targets, told.num_drafts) == (True, 1, 0)
+        assert told.version == package_version()
+        far = FakeContext(peer="ipv4:10.0.0.7:4000")
+        await calls.health(pb.HealthRequest(), far)
+        assert far.code is CODE.PERMISSION_DENIED
+        await parts.kill_coordinator()
+        while (told := await calls.health(pb.HealthRequest(), FakeContext())).num_targets:
+            await asyncio.sleep(0.005)
+        assert told.ready, "requests wait for the next coordinator"
 
 
-def test_who_finds_no_target_is_told_when_to_come_back() -> None:
-    async def scenario() -> None:
-        async with api() as (calls, parts):
-            parts.clients["client"].generate = no_target  # type: ignore[method-assign,assignment]
-            context = FakeContext()
-            await calls.generate_once(pb.GenerateRequest(prompt="HELLO", sampling=GREEDY), context)
-            assert context.code is CODE.UNAVAILABLE
-            packed = context.trailers["grpc-status-details-bin"]
-            assert isinstance(packed, bytes)
-            info = error_details_pb2.RetryInfo()
-            assert status_pb2.Status.FromString(packed).details[1].Unpack(info)
-            assert info.retry_delay.ToMilliseconds() == 1000
-
-    run(scenario)
+async def test_who_finds_no_target_is_told_when_to_come_back() -> None:
+    async with api() as (calls, parts):
+        parts.clients["client"].generate = no_target  # type: ignore[method-assign,assignment]
+        context = FakeContext()
+        await calls.generate_once(pb.GenerateRequest(prompt="HELLO", sampling=GREEDY), context)
+        assert context.code is CODE.UNAVAILABLE
+        packed = context.trailers["grpc-status-details-bin"]
+        assert isinstance(packed, bytes)
+        info = error_details_pb2.RetryInfo()
+        assert status_pb2.Status.FromString(packed).details[1].Unpack(info)
+        assert info.retry_delay.ToMilliseconds() == 1000
 
 
 async def no_target(request: Request, **_: object) -> AsyncIterator[TokenEvent]:
@@ -378,60 +343,50 @@ async def no_target(request: Request, **_: object) -> AsyncIterator[TokenEvent]:
     yield
 
 
-def test_who_is_refused_for_now_is_told_when_to_come_back() -> None:
+async def test_who_is_refused_for_now_is_told_when_to_come_back() -> None:
     """As google.rpc says it, where clients look for it."""
-
-    async def scenario() -> None:
-        async with api(keys=("one",), limits=ClientLimits(requests_per_minute=1)) as (calls, _):
-            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
-            await calls.generate_once(message, FakeContext(key="one"))
-            context = FakeContext(key="one")
-            await calls.generate_once(message, context)
-            assert context.code is CODE.RESOURCE_EXHAUSTED
-            packed = context.trailers["grpc-status-details-bin"]
-            assert isinstance(packed, bytes)
-            status = status_pb2.Status.FromString(packed)
-            assert (status.code, status.message) == (8, context.details)
-            info = error_details_pb2.RetryInfo()
-            assert status.details[1].Unpack(info)
-            assert 0 < info.retry_delay.ToMilliseconds() <= 60_000
-
-    run(scenario)
+    async with api(keys=("one",), limits=ClientLimits(requests_per_minute=1)) as (calls, _):
+        message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
+        await calls.generate_once(message, FakeContext(key="one"))
+        context = FakeContext(key="one")
+        await calls.generate_once(message, context)
+        assert context.code is CODE.RESOURCE_EXHAUSTED
+        packed = context.trailers["grpc-status-details-bin"]
+        assert isinstance(packed, bytes)
+        status = status_pb2.Status.FromString(packed)
+        assert (status.code, status.message) == (8, context.details)
+        info = error_details_pb2.RetryInfo()
+        assert status.details[1].Unpack(info)
+        assert 0 < info.retry_delay.ToMilliseconds() <= 60_000
 
 
 @pytest.mark.parametrize("count", [1, 7, 19, 20])
-def test_a_stream_goes_on_behind_the_ids_that_its_client_has(count: int) -> None:
-    async def scenario() -> None:
-        async with api() as (calls, _):
-            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
-            whole = await calls.generate_once(message, FakeContext())
-            ids = pb.TokenIds(ids=whole.token_ids[:count])
-            message.resume.CopyFrom(
-                pb.Resume(token_ids=[ids], system_fingerprint=whole.system_fingerprint)
-            )
-            parts = [part async for part in calls.generate(message, FakeContext())]
-            assert [i for part in parts for i in part.token_ids] == whole.token_ids[count:]
-            assert "".join(part.text for part in parts) == whole.text[count:]
-            assert parts[0].index == count
-            assert parts[-1].finish_reason == whole.finish_reason
-            assert parts[-1].usage == whole.usage
-            entire = await calls.generate_once(message, FakeContext())
-            assert (entire.token_ids, entire.text) == (whole.token_ids, whole.text)
-            assert entire.usage == whole.usage
-
-    run(scenario)
+async def test_a_stream_goes_on_behind_the_ids_that_its_client_has(count: int) -> None:
+    async with api() as (calls, _):
+        message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
+        whole = await calls.generate_once(message, FakeContext())
+        ids = pb.TokenIds(ids=whole.token_ids[:count])
+        message.resume.CopyFrom(
+            pb.Resume(token_ids=[ids], system_fingerprint=whole.system_fingerprint)
+        )
+        parts = [part async for part in calls.generate(message, FakeContext())]
+        assert [i for part in parts for i in part.token_ids] == whole.token_ids[count:]
+        assert "".join(part.text for part in parts) == whole.text[count:]
+        assert parts[0].index == count
+        assert parts[-1].finish_reason == whole.finish_reason
+        assert parts[-1].usage == whole.usage
+        entire = await calls.generate_once(message, FakeContext())
+        assert (entire.token_ids, entire.text) == (whole.token_ids, whole.text)
+        assert entire.usage == whole.usage
 
 
-def test_the_seed_of_a_resumed_answer_is_that_of_its_first_message() -> None:
-    async def scenario() -> None:
-        async with api() as (calls, _):
-            message = pb.GenerateRequest(prompt="HELLO", sampling=pb.SamplingParams(max_tokens=9))
-            first = await anext(aiter(calls.generate(message, FakeContext())))
-            ids = pb.TokenIds(ids=first.token_ids)
-            message.resume.CopyFrom(pb.Resume(token_ids=[ids], seed=first.seed))
-            assert (await calls.generate_once(message, FakeContext())).seed == first.seed
-
-    run(scenario)
+async def test_the_seed_of_a_resumed_answer_is_that_of_its_first_message() -> None:
+    async with api() as (calls, _):
+        message = pb.GenerateRequest(prompt="HELLO", sampling=pb.SamplingParams(max_tokens=9))
+        first = await anext(aiter(calls.generate(message, FakeContext())))
+        ids = pb.TokenIds(ids=first.token_ids)
+        message.resume.CopyFrom(pb.Resume(token_ids=[ids], seed=first.seed))
+        assert (await calls.generate_once(message, FakeContext())).seed == first.seed
 
 
 def test_what_cannot_be_resumed_is_refused() -> None:

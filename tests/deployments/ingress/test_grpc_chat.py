@@ -15,7 +15,7 @@ from deployments.text.chat_rendering import ChatOptions, compile_template
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.fake_text import fake_text_model
-from tests.deployments.ingress.test_grpc_api import FakeContext, api, run
+from tests.deployments.ingress.test_grpc_api import FakeContext, api
 
 TEXT = fake_text_model()
 USER = pb.ChatMessage(role="user", content="HI")
@@ -89,27 +89,24 @@ def test_a_conversation_that_means_nothing_is_refused(chat: pb.ChatMessages, mes
         chat_of(chat)
 
 
-def test_what_the_template_drops_is_an_invalid_argument() -> None:
-    async def scenario() -> None:
-        async with api() as (calls, _):
-            known = "{% for m in messages if m.role in ['user', 'system'] %}"
-            silent = compile_template(known + "{{ m.content }}{% endfor %}")
-            calls._service.text = replace(TEXT, template=silent)
-            sampling = pb.SamplingParams(temperature=0, max_tokens=2)
-            for role, code in (
-                ("developer", None),
-                ("user", None),
-                ("critic", grpc.StatusCode.INVALID_ARGUMENT),
-                ("", grpc.StatusCode.INVALID_ARGUMENT),
-            ):
-                chat = pb.ChatMessages(messages=[pb.ChatMessage(role=role, content="HI"), USER])
-                context = FakeContext()
-                asked = pb.GenerateRequest(chat=chat, sampling=sampling)
-                answer = await calls.generate_once(asked, context)
-                assert context.code == code, role
-                if code is None:
-                    assert answer.usage.prompt_tokens == 4
-                else:
-                    assert "messages.0" in context.details
-
-    run(scenario)
+async def test_what_the_template_drops_is_an_invalid_argument() -> None:
+    async with api() as (calls, _):
+        known = "{% for m in messages if m.role in ['user', 'system'] %}"
+        silent = compile_template(known + "{{ m.content }}{% endfor %}")
+        calls._service.text = replace(TEXT, template=silent)
+        sampling = pb.SamplingParams(temperature=0, max_tokens=2)
+        for role, code in (
+            ("developer", None),
+            ("user", None),
+            ("critic", grpc.StatusCode.INVALID_ARGUMENT),
+            ("", grpc.StatusCode.INVALID_ARGUMENT),
+        ):
+            chat = pb.ChatMessages(messages=[pb.ChatMessage(role=role, content="HI"), USER])
+            context = FakeContext()
+            asked = pb.GenerateRequest(chat=chat, sampling=sampling)
+            answer = await calls.generate_once(asked, context)
+            assert context.code == code, role
+            if code is None:
+                assert answer.usage.prompt_tokens == 4
+            else:
+                assert "messages.0" in context.details

@@ -12,7 +12,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from deployments.config.client_limits import ClientLimits
 from specdec.v1 import generation_pb2 as pb
-from tests.deployments.ingress.test_grpc_api import FakeContext, api, run
+from tests.deployments.ingress.test_grpc_api import FakeContext, api
 
 CODE = grpc.StatusCode
 
@@ -69,51 +69,42 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("message", "code", "reason", "param"), REFUSED)
-def test_a_refusal_has_its_code_and_field_whole_and_streamed(
+async def test_a_refusal_has_its_code_and_field_whole_and_streamed(
     message: pb.GenerateRequest, code: grpc.StatusCode, reason: str, param: str | None
 ) -> None:
-    async def scenario() -> None:
-        async with api() as (calls, _):
-            once, streamed = FakeContext(), FakeContext()
-            await calls.generate_once(message, once)
-            told = [part async for part in calls.generate(message, streamed)]
-            assert told == [pb.GenerateResponse()]
-            for context in (once, streamed):
-                info = info_of(context)
-                assert (context.code, info.reason) == (code, reason)
-                assert info.metadata.get("param") == param
-
-    run(scenario)
+    async with api() as (calls, _):
+        once, streamed = FakeContext(), FakeContext()
+        await calls.generate_once(message, once)
+        told = [part async for part in calls.generate(message, streamed)]
+        assert told == [pb.GenerateResponse()]
+        for context in (once, streamed):
+            info = info_of(context)
+            assert (context.code, info.reason) == (code, reason)
+            assert info.metadata.get("param") == param
 
 
-def test_the_other_calls_have_one_too() -> None:
-    async def scenario() -> None:
-        async with api(keys=("k",)) as (calls, _):
-            context = FakeContext(key="wrong")
-            await calls.list_models(pb.ListModelsRequest(), context)
-            assert info_of(context).reason == "INVALID_API_KEY"
-            context = FakeContext(key="k")
-            await calls.detokenize(pb.DetokenizeRequest(token_ids=[99]), context)
-            assert info_of(context).metadata["param"] == "token_ids"
-            context = FakeContext(key="k")
-            await calls.abort(pb.AbortRequest(), context)
-            assert info_of(context).reason == "MISSING_REQUIRED_PARAMETER"
-
-    run(scenario)
+async def test_the_other_calls_have_one_too() -> None:
+    async with api(keys=("k",)) as (calls, _):
+        context = FakeContext(key="wrong")
+        await calls.list_models(pb.ListModelsRequest(), context)
+        assert info_of(context).reason == "INVALID_API_KEY"
+        context = FakeContext(key="k")
+        await calls.detokenize(pb.DetokenizeRequest(token_ids=[99]), context)
+        assert info_of(context).metadata["param"] == "token_ids"
+        context = FakeContext(key="k")
+        await calls.abort(pb.AbortRequest(), context)
+        assert info_of(context).reason == "MISSING_REQUIRED_PARAMETER"
 
 
-def test_who_has_to_wait_gets_both_details() -> None:
-    async def scenario() -> None:
-        async with api(keys=("k",), limits=ClientLimits(max_concurrent=0)) as (calls, _):
-            context = FakeContext(key="k")
-            await calls.generate_once(asked(), context)
-            assert info_of(context).reason == "RATE_LIMIT_EXCEEDED"
-            status = status_pb2.Status.FromString(context.trailers["grpc-status-details-bin"])
-            retry = error_details_pb2.RetryInfo()
-            assert status.details[1].Unpack(retry)
-            assert retry.retry_delay.ToMilliseconds() > 0
-
-    run(scenario)
+async def test_who_has_to_wait_gets_both_details() -> None:
+    async with api(keys=("k",), limits=ClientLimits(max_concurrent=0)) as (calls, _):
+        context = FakeContext(key="k")
+        await calls.generate_once(asked(), context)
+        assert info_of(context).reason == "RATE_LIMIT_EXCEEDED"
+        status = status_pb2.Status.FromString(context.trailers["grpc-status-details-bin"])
+        retry = error_details_pb2.RetryInfo()
+        assert status.details[1].Unpack(retry)
+        assert retry.retry_delay.ToMilliseconds() > 0
 
 
 def named(name: str) -> list[pb.GenerateRequest]:
@@ -129,19 +120,15 @@ def named(name: str) -> list[pb.GenerateRequest]:
 
 
 @pytest.mark.parametrize("sign", ["A", "é", "🙂"])
-def test_an_error_that_quotes_a_long_name_fits_into_the_trailers(sign: str) -> None:
+async def test_an_error_that_quotes_a_long_name_fits_into_the_trailers(sign: str) -> None:
     """Clients answer larger trailers with RESOURCE_EXHAUSTED."""
-
-    async def scenario() -> None:
-        async with api() as (calls, _):
-            for message in named(sign * 2_000):
-                context = FakeContext()
-                async for _answer in calls.generate(message, context):
-                    pass
-                assert context.code in (CODE.INVALID_ARGUMENT, CODE.NOT_FOUND), context.details
-                assert sign * 100 in context.details
-                packed = context.trailers["grpc-status-details-bin"]
-                num_bytes = len(urllib.parse.quote(context.details)) + len(packed) * 4 // 3
-                assert num_bytes < 7_500
-
-    run(scenario)
+    async with api() as (calls, _):
+        for message in named(sign * 2_000):
+            context = FakeContext()
+            async for _answer in calls.generate(message, context):
+                pass
+            assert context.code in (CODE.INVALID_ARGUMENT, CODE.NOT_FOUND), context.details
+            assert sign * 100 in context.details
+            packed = context.trailers["grpc-status-details-bin"]
+            num_bytes = len(urllib.parse.quote(context.details)) + len(packed) * 4 // 3
+            assert num_bytes < 7_500

@@ -15,7 +15,7 @@ from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import SpeculationConfig
 from tests.deployments.fake_text import fake_text_model
 from tests.deployments.ingress.test_client_resume import ScriptedPool
-from tests.deployments.ingress.test_grpc_api import FakeContext, run
+from tests.deployments.ingress.test_grpc_api import FakeContext
 from tests.deployments.ingress.test_grpc_errors import info_of
 
 pytest.importorskip("llguidance")
@@ -95,7 +95,7 @@ REFUSED: dict[str, tuple[pb.GenerateRequest, str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_it_is_refused_by_field_and_limit(name: str) -> None:
+async def test_it_is_refused_by_field_and_limit(name: str) -> None:
     message, reason, param = REFUSED[name]
     service = GenerationService(
         fake_text_model(),
@@ -105,14 +105,10 @@ def test_it_is_refused_by_field_and_limit(name: str) -> None:
         limits=RequestLimits(max_prompt_chars=2_000, max_messages=4, max_output_tokens=20),
         grammar_limits=GrammarLimits(max_chars=2_000, max_seconds=0.2),
     )
-
-    async def scenario() -> None:
-        context = FakeContext()
-        calls = GrpcApi(service, Access({}, "127.0.0.1"), max_body_bytes=1_000_000)
-        await calls.generate_once(message, context)
-        assert context.code is grpc.StatusCode.INVALID_ARGUMENT, context.details
-        assert reason in context.details
-        info: error_details_pb2.ErrorInfo = info_of(context)
-        assert info.metadata["param"] == param
-
-    run(scenario)
+    context = FakeContext()
+    calls = GrpcApi(service, Access({}, "127.0.0.1"), max_body_bytes=1_000_000)
+    await calls.generate_once(message, context)
+    assert context.code is grpc.StatusCode.INVALID_ARGUMENT, context.details
+    assert reason in context.details
+    info: error_details_pb2.ErrorInfo = info_of(context)
+    assert info.metadata["param"] == param

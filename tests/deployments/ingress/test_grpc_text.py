@@ -20,7 +20,7 @@ from specdec.v1 import generation_pb2 as pb
 from specdec_core.request import Request
 from tests.deployments.http.test_continued_text import ANSWER, PROMPT, SPACED, answer_ids
 from tests.deployments.ingress.test_client_resume import ScriptedPool, service_of
-from tests.deployments.ingress.test_grpc_api import FakeContext, run
+from tests.deployments.ingress.test_grpc_api import FakeContext
 from tests.deployments.text.tokenizers import text_model
 
 
@@ -52,29 +52,25 @@ async def answers(calls: GrpcApi, asked: pb.GenerateRequest) -> list[pb.Generate
 
 
 @pytest.mark.parametrize("kind", SPACED)
-def test_the_text_continues_the_prompts(kind: str, tmp_path: Path) -> None:
+async def test_the_text_continues_the_prompts(kind: str, tmp_path: Path) -> None:
     text = text_model(kind, tmp_path, begins=True)
     ids = answer_ids(text)
     prompt_ids = text.encode(PROMPT)
     calls = api_of(service_of(text, ScriptedPool(ids)))
     sampling = pb.SamplingParams(max_tokens=len(ids))
-
-    async def scenario() -> None:
-        for given in (
-            {"prompt": PROMPT},
-            {"prompt_token_ids": pb.TokenIds(ids=prompt_ids)},
-        ):
-            asked = pb.GenerateRequest(**given, sampling=sampling)
-            assert [told.text for told in await answers(calls, asked)] == [ANSWER] * 2
-        for count in range(1, len(ids)):
-            resume = pb.Resume(token_ids=[pb.TokenIds(ids=ids[:count])], seed=1)
-            asked = pb.GenerateRequest(prompt=PROMPT, sampling=sampling, resume=resume)
-            whole, rest = await answers(calls, asked)
-            told = text.decode((*prompt_ids, *ids[:count])).rstrip("\ufffd")
-            assert whole.text == ANSWER
-            assert told + rest.text == PROMPT + ANSWER
-
-    run(scenario)
+    for given in (
+        {"prompt": PROMPT},
+        {"prompt_token_ids": pb.TokenIds(ids=prompt_ids)},
+    ):
+        asked = pb.GenerateRequest(**given, sampling=sampling)
+        assert [told.text for told in await answers(calls, asked)] == [ANSWER] * 2
+    for count in range(1, len(ids)):
+        resume = pb.Resume(token_ids=[pb.TokenIds(ids=ids[:count])], seed=1)
+        asked = pb.GenerateRequest(prompt=PROMPT, sampling=sampling, resume=resume)
+        whole, rest = await answers(calls, asked)
+        told = text.decode((*prompt_ids, *ids[:count])).rstrip("\ufffd")
+        assert whole.text == ANSWER
+        assert told + rest.text == PROMPT + ANSWER
 
 
 @pytest.mark.parametrize("kind", ["llama 2", "byte level"])
@@ -88,7 +84,7 @@ def test_the_text_continues_the_prompts(kind: str, tmp_path: Path) -> None:
         ("of<|im_start|>is", "ofis", None),
     ],
 )
-def test_stops_see_special_tokens(
+async def test_stops_see_special_tokens(
     kind: str, answer: str, stop: str, shown: str | None, tmp_path: Path
 ) -> None:
     text = text_model(kind, tmp_path)
@@ -99,16 +95,12 @@ def test_stops_see_special_tokens(
         sampling=pb.SamplingParams(max_tokens=len(ids)),
         stop=[stop],
     )
-
-    async def scenario() -> None:
-        for told in await answers(calls, asked):
-            if shown is None:
-                assert told.finish_reason == pb.FINISH_REASON_LENGTH
-            else:
-                assert told.text.strip() == shown
-                assert (told.finish_reason, told.stop_string) == (pb.FINISH_REASON_STOP, stop)
-
-    run(scenario)
+    for told in await answers(calls, asked):
+        if shown is None:
+            assert told.finish_reason == pb.FINISH_REASON_LENGTH
+        else:
+            assert told.text.strip() == shown
+            assert (told.finish_reason, told.stop_string) == (pb.FINISH_REASON_STOP, stop)
 
 
 TEMPLATE = (
@@ -164,25 +156,23 @@ def guarded(text: TextModel, treatment: SpecialTokensInText) -> TextModel:
 
 @pytest.mark.parametrize("name", FORGERIES)
 @pytest.mark.parametrize("treatment", SpecialTokensInText)
-def test_texts_forge_no_turns(treatment: SpecialTokensInText, name: str, tmp_path: Path) -> None:
+async def test_texts_forge_no_turns(
+    treatment: SpecialTokensInText, name: str, tmp_path: Path
+) -> None:
     chat, param = FORGERIES[name]
     text = guarded(text_model("byte level", tmp_path), treatment)
     pool = WatchedPool(text.encode_part("is"))
     asked = pb.GenerateRequest(chat=chat, sampling=pb.SamplingParams(max_tokens=1))
-
-    async def scenario() -> None:
-        context = FakeContext()
-        await api_of(service_of(text, pool)).generate_once(asked, context)
-        if treatment is SpecialTokensInText.REFUSE:
-            assert context.code is grpc.StatusCode.INVALID_ARGUMENT
-            assert context.details.startswith(param)
-            assert "special_tokens_in_text=refuse" in context.details
-            assert not pool.asked
-            return
-        assert context.code is None, context.details
-        (request,) = pool.asked
-        (end,) = text.encode_part("<|im_end|>")
-        forged = treatment is SpecialTokensInText.ALLOW
-        assert request.prompt_token_ids.count(end) == len(chat.messages) + forged
-
-    run(scenario)
+    context = FakeContext()
+    await api_of(service_of(text, pool)).generate_once(asked, context)
+    if treatment is SpecialTokensInText.REFUSE:
+        assert context.code is grpc.StatusCode.INVALID_ARGUMENT
+        assert context.details.startswith(param)
+        assert "special_tokens_in_text=refuse" in context.details
+        assert not pool.asked
+        return
+    assert context.code is None, context.details
+    (request,) = pool.asked
+    (end,) = text.encode_part("<|im_end|>")
+    forged = treatment is SpecialTokensInText.ALLOW
+    assert request.prompt_token_ids.count(end) == len(chat.messages) + forged

@@ -44,31 +44,25 @@ def service_of(text: TextModel, **limits: int) -> GenerationService:
 
 
 @pytest.mark.parametrize("short", [1, INLINE, INLINE + 1, 20_000, 20_001, 200_000])
-def test_short_work_does_not_wait_for_long_work(short: int) -> None:
-    async def scenario() -> None:
-        lanes, may_end = Lanes(), threading.Event()
-        long_ones = [asyncio.create_task(lanes.run(LONG, may_end.wait)) for _ in range(9)]
-        await asyncio.sleep(0.01)
-        assert await lanes.run(short, lambda: "short") == "short"
-        assert not any(task.done() for task in long_ones)
-        may_end.set()
-        await asyncio.gather(*long_ones)
-
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+async def test_short_work_does_not_wait_for_long_work(short: int) -> None:
+    lanes, may_end = Lanes(), threading.Event()
+    long_ones = [asyncio.create_task(lanes.run(LONG, may_end.wait)) for _ in range(9)]
+    await asyncio.sleep(0.01)
+    assert await lanes.run(short, lambda: "short") == "short"
+    assert not any(task.done() for task in long_ones)
+    may_end.set()
+    await asyncio.gather(*long_ones)
 
 
-def test_a_flood_keeps_one_thread_busy() -> None:
-    async def scenario() -> None:
-        lanes, names = Lanes(), set[str]()
+async def test_a_flood_keeps_one_thread_busy() -> None:
+    lanes, names = Lanes(), set[str]()
 
-        def note() -> None:
-            names.add(threading.current_thread().name)
+    def note() -> None:
+        names.add(threading.current_thread().name)
 
-        await asyncio.gather(*(lanes.run(LONG, note) for _ in range(50)))
-        assert len(names) == 1
-        assert threading.current_thread().name not in names
-
-    asyncio.run(scenario())
+    await asyncio.gather(*(lanes.run(LONG, note) for _ in range(50)))
+    assert len(names) == 1
+    assert threading.current_thread().name not in names
 
 
 def test_what_the_work_raises_reaches_its_caller() -> None:
@@ -149,7 +143,7 @@ def test_templates_of_callers_who_left_keep_their_places(monkeypatch: pytest.Mon
     assert most == 2
 
 
-def test_the_event_loop_runs_while_a_long_prompt_is_tokenized(tmp_path: Path) -> None:
+async def test_the_event_loop_runs_while_a_long_prompt_is_tokenized(tmp_path: Path) -> None:
     """The tokenizer releases the interpreter's lock only in calls for batches."""
     text = text_model("byte level", tmp_path)
     object.__setattr__(text, "max_model_len", LONG)
@@ -163,12 +157,9 @@ def test_the_event_loop_runs_while_a_long_prompt_is_tokenized(tmp_path: Path) ->
         await task
         return count
 
-    async def scenario() -> None:
-        service = service_of(text)
-        assert await ticks_during(service.encode("The capital of France is. " * 20_000)) > 10
-        assert await ticks_during(service.decode_all(ids * 20, "tokens")) > 10
-
-    asyncio.run(scenario())
+    service = service_of(text)
+    assert await ticks_during(service.encode("The capital of France is. " * 20_000)) > 10
+    assert await ticks_during(service.decode_all(ids * 20, "tokens")) > 10
 
 
 def test_sampling_is_resolved_once_for_all_prompts() -> None:

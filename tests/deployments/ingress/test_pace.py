@@ -15,7 +15,7 @@ from specdec_core.config import SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from specdec_core.request import FinishReason, TokenEvent
 from tests.deployments.cell import Cell, cell
-from tests.deployments.coordinator.test_cell import expected, request, run
+from tests.deployments.coordinator.test_cell import expected, request
 from tests.deployments.fake_replica import FakeReplica
 from tests.deployments.http_server import completion, expected_text, server, stream
 
@@ -101,52 +101,43 @@ async def events_of(parts: Cell, pace: ChunkPacing, num_tokens: int = 30) -> lis
     return [event async for event in client.generate(request("a", num_tokens))]
 
 
-def test_held_news_comes_as_one_whole_and_in_order() -> None:
-    async def scenario() -> None:
-        async with cell(PLAIN) as parts:
-            parts.start_replica("t0", Role.TARGET, Slow())
-            events = await events_of(parts, Held(0.05))
-        assert [i for event in events for i in event.token_ids] == expected(request("a", 30))
-        assert [event.index for event in events] == [
-            sum(len(event.token_ids) for event in events[:place]) for place in range(len(events))
-        ]
-        assert len(events[0].token_ids) == 1, "the first token never waits"
-        assert len(events) <= 10
-        assert events[-1].finish_reason is FinishReason.LENGTH
-
-    run(scenario)
+async def test_held_news_comes_as_one_whole_and_in_order() -> None:
+    async with cell(PLAIN) as parts:
+        parts.start_replica("t0", Role.TARGET, Slow())
+        events = await events_of(parts, Held(0.05))
+    assert [i for event in events for i in event.token_ids] == expected(request("a", 30))
+    assert [event.index for event in events] == [
+        sum(len(event.token_ids) for event in events[:place]) for place in range(len(events))
+    ]
+    assert len(events[0].token_ids) == 1, "the first token never waits"
+    assert len(events) <= 10
+    assert events[-1].finish_reason is FinishReason.LENGTH
 
 
-def test_a_coordinator_that_comes_back_hears_the_pace_again() -> None:
-    async def scenario() -> None:
-        async with cell(PLAIN) as parts:
-            parts.start_replica("t0", Role.TARGET, Slow())
-            await events_of(parts, Held(0.05))
-            await parts.kill_coordinator()
-            await parts.start_coordinator()
-            client = parts.clients["client"]
-            async for _ in client.generate(request("first", 2)):
-                pass
-            events = [event async for event in client.generate(request("b", 30))]
-        assert [i for event in events for i in event.token_ids] == expected(request("b", 30))
-        assert len(events) <= 10
-
-    run(scenario)
+async def test_a_coordinator_that_comes_back_hears_the_pace_again() -> None:
+    async with cell(PLAIN) as parts:
+        parts.start_replica("t0", Role.TARGET, Slow())
+        await events_of(parts, Held(0.05))
+        await parts.kill_coordinator()
+        await parts.start_coordinator()
+        client = parts.clients["client"]
+        async for _ in client.generate(request("first", 2)):
+            pass
+        events = [event async for event in client.generate(request("b", 30))]
+    assert [i for event in events for i in event.token_ids] == expected(request("b", 30))
+    assert len(events) <= 10
 
 
-def test_a_pace_that_makes_no_sense_ends_its_stream_alone() -> None:
-    async def scenario() -> None:
-        async with cell(PLAIN) as parts:
-            parts.start_replica("t0", Role.TARGET)
-            other = await parts.client("other")
-            await parts.client(pace=Held(1e9))
-            client = parts.clients["client"]
-            told = asyncio.create_task(collect(client.generate(request("a", 300))))
-            answer = await collect(other.generate(request("b", 20)))
-            assert answer == expected(request("b", 20))
-            told.cancel()
-
-    run(scenario)
+async def test_a_pace_that_makes_no_sense_ends_its_stream_alone() -> None:
+    async with cell(PLAIN) as parts:
+        parts.start_replica("t0", Role.TARGET)
+        other = await parts.client("other")
+        await parts.client(pace=Held(1e9))
+        client = parts.clients["client"]
+        told = asyncio.create_task(collect(client.generate(request("a", 300))))
+        answer = await collect(other.generate(request("b", 20)))
+        assert answer == expected(request("b", 20))
+        told.cancel()
 
 
 async def collect(events: Any) -> list[int]:
@@ -154,7 +145,7 @@ async def collect(events: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
-def test_a_stream_whose_news_is_held_says_the_same(path: str) -> None:
+async def test_a_stream_whose_news_is_held_says_the_same(path: str) -> None:
     """Text, ids, log-probabilities, stop string and finish reason, in fewer chunks."""
 
     async def told(pace: ChunkPacing) -> tuple[int, list[Any]]:
@@ -181,20 +172,17 @@ def test_a_stream_whose_news_is_held_says_the_same(path: str) -> None:
         columns = [found.get(name, []) for name in names]
         return found.get("content") or list(zip(*columns, strict=True))
 
-    async def scenario() -> None:
-        (num_at_once, at_once), (num_held, held) = await told(Held(0.0)), await told(Held(0.05))
-        assert num_held < num_at_once / 2
-        for read in (
-            lambda choice: choice.get("token_ids"),
-            lambda choice: choice.get("text") or choice.get("delta", {}).get("content"),
-            lists_of,
-        ):
-            assert merged(held, read) == merged(at_once, read)
-        ends = [chunks[-1]["choices"][0] for chunks in (held, at_once)]
-        assert ends[0]["finish_reason"] == ends[1]["finish_reason"]
-        assert ends[0].get("stop_reason") == ends[1].get("stop_reason")
-
-    run(scenario)
+    (num_at_once, at_once), (num_held, held) = await told(Held(0.0)), await told(Held(0.05))
+    assert num_held < num_at_once / 2
+    for read in (
+        lambda choice: choice.get("token_ids"),
+        lambda choice: choice.get("text") or choice.get("delta", {}).get("content"),
+        lists_of,
+    ):
+        assert merged(held, read) == merged(at_once, read)
+    ends = [chunks[-1]["choices"][0] for chunks in (held, at_once)]
+    assert ends[0]["finish_reason"] == ends[1]["finish_reason"]
+    assert ends[0].get("stop_reason") == ends[1].get("stop_reason")
 
 
 class Slow(FakeReplica):

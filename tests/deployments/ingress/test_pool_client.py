@@ -61,35 +61,30 @@ def test_log_probabilities_are_cut_in_step_with_tokens_that_came_before(
     assert all(len(event.token_ids) == len(event.logprobs) for event in answer)
 
 
-def test_a_pool_serves_until_its_targets_have_been_away_for_the_resume_timeout() -> None:
+async def test_a_pool_serves_until_its_targets_have_been_away_for_the_resume_timeout() -> None:
     """Targets that leave, and a coordinator that does, count alike; who never came is away."""
     now = 100.0
+    client = SchedulerClient(unreachable, clock=lambda: now, resume_timeout_s=30.0)
 
-    async def scenario() -> None:
-        nonlocal now
-        client = SchedulerClient(unreachable, clock=lambda: now, resume_timeout_s=30.0)
+    def hear(num_targets: int) -> None:
+        client._take_in(pb.GenerateDown(state=pb.PoolState(num_targets=num_targets)))
 
-        def hear(num_targets: int) -> None:
-            client._take_in(pb.GenerateDown(state=pb.PoolState(num_targets=num_targets)))
-
-        hear(0)
-        assert not client.is_serving
-        hear(2)
-        now += 1000.0
-        assert client.is_serving
-        for lose in (lambda: hear(0), client._lost):
-            hear(1)
-            lose()
-            now += 30.0
-            assert client.is_serving
-            client._lost()
-            hear(0)
-            now += 0.1
-            assert not client.is_serving
+    hear(0)
+    assert not client.is_serving
+    hear(2)
+    now += 1000.0
+    assert client.is_serving
+    for lose in (lambda: hear(0), client._lost):
         hear(1)
+        lose()
+        now += 30.0
         assert client.is_serving
-
-    asyncio.run(scenario())
+        client._lost()
+        hear(0)
+        now += 0.1
+        assert not client.is_serving
+    hear(1)
+    assert client.is_serving
 
 
 def num_targets(count: int) -> pb.GenerateDown:
@@ -102,28 +97,24 @@ def begun(client: SchedulerClient) -> asyncio.Task[TokenEvent]:
     return asyncio.create_task(anext(events))
 
 
-def test_who_waits_for_targets_that_were_there_is_told_after_the_resume_timeout() -> None:
+async def test_who_waits_for_targets_that_were_there_is_told_after_the_resume_timeout() -> None:
     """The coordinator's stream stays up all the while: nothing else would end the wait."""
-
-    async def scenario() -> None:
-        client = SchedulerClient(unreachable, resume_timeout_s=0.2)
-        client._take_in(num_targets(1))
-        waiting = begun(client)
-        await asyncio.sleep(0)
-        client._take_in(num_targets(0))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        with pytest.raises(PoolUnavailableError, match="no target"):
-            await waiting
-        with pytest.raises(PoolUnavailableError, match="no target"):  # who comes later: at once
-            await begun(client)
-        client._take_in(num_targets(1))
-        late = begun(client)
-        await asyncio.sleep(0)
-        client._take_in(told(0, 4))
-        assert (await late).token_ids == (100, 101, 102, 103)
-
-    asyncio.run(asyncio.wait_for(scenario(), 5))
+    client = SchedulerClient(unreachable, resume_timeout_s=0.2)
+    client._take_in(num_targets(1))
+    waiting = begun(client)
+    await asyncio.sleep(0)
+    client._take_in(num_targets(0))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    with pytest.raises(PoolUnavailableError, match="no target"):
+        await waiting
+    with pytest.raises(PoolUnavailableError, match="no target"):  # who comes later: at once
+        await begun(client)
+    client._take_in(num_targets(1))
+    late = begun(client)
+    await asyncio.sleep(0)
+    client._take_in(told(0, 4))
+    assert (await late).token_ids == (100, 101, 102, 103)
 
 
 def test_who_waits_for_a_target_goes_on_waiting_when_one_came_back_or_none_ever_came() -> None:

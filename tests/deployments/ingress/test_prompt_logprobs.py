@@ -12,7 +12,7 @@ from tests.deployments.fake_replica import (
     expected_logprobs,
     expected_prompt_logprobs,
 )
-from tests.deployments.http_server import TEXT, completion, expected_text, run, server, stream
+from tests.deployments.http_server import TEXT, completion, expected_text, server, stream
 from tests.deployments.ingress.test_grpc_api import FakeContext, api
 from tests.deployments.ingress.test_grpc_api import run as run_grpc
 
@@ -40,40 +40,33 @@ def echoed(count: int, num_tokens: int) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize("prompt", ["HELLO", list(IDS)])
 @pytest.mark.parametrize("count", [0, 2])
-def test_an_echo_with_logprobs_tells_those_of_the_prompt(prompt: Any, count: int) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            body = completion(prompt=prompt, echo=True, logprobs=count, max_tokens=6)
-            (choice,) = (await client.post("/v1/completions", json=body)).json()["choices"]
-            assert choice["text"] == "HELLO" + expected_text("HELLO", 6)
-            assert choice["logprobs"] == echoed(count, 6)
-            assert "prompt_logprobs" not in choice
-            chunks = [c["choices"][0] for c in await stream(client, "/v1/completions", body)]
-            assert "".join(chunk["text"] for chunk in chunks) == choice["text"]
-            for name, values in choice["logprobs"].items():
-                assert [x for chunk in chunks for x in chunk["logprobs"][name]] == values
-
-    run(scenario)
+async def test_an_echo_with_logprobs_tells_those_of_the_prompt(prompt: Any, count: int) -> None:
+    async with server() as (client, _):
+        body = completion(prompt=prompt, echo=True, logprobs=count, max_tokens=6)
+        (choice,) = (await client.post("/v1/completions", json=body)).json()["choices"]
+        assert choice["text"] == "HELLO" + expected_text("HELLO", 6)
+        assert choice["logprobs"] == echoed(count, 6)
+        assert "prompt_logprobs" not in choice
+        chunks = [c["choices"][0] for c in await stream(client, "/v1/completions", body)]
+        assert "".join(chunk["text"] for chunk in chunks) == choice["text"]
+        for name, values in choice["logprobs"].items():
+            assert [x for chunk in chunks for x in chunk["logprobs"][name]] == values
 
 
-def test_a_prompt_alone_can_be_scored() -> None:
+async def test_a_prompt_alone_can_be_scored() -> None:
     """As evaluation harnesses do: echo, logprobs, and nothing generated."""
-
-    async def scenario() -> None:
-        async with server() as (client, _):
-            prompts = ["HELLO", "A", "HELLO THERE"]
-            body = completion(prompt=prompts, echo=True, logprobs=1, max_tokens=0)
-            answer = (await client.post("/v1/completions", json=body)).json()
-            assert [choice["text"] for choice in answer["choices"]] == prompts
-            for prompt, choice in zip(prompts, answer["choices"], strict=True):
-                entries = expected_prompt_logprobs(TEXT.encode(prompt), 1)
-                expected = [None, *(entry.logprob for entry in entries)]
-                assert choice["logprobs"]["token_logprobs"] == expected
-                assert len(choice["logprobs"]["tokens"]) == len(prompt)
-                assert choice["finish_reason"] == "length"
-            assert answer["usage"]["completion_tokens"] == 0
-
-    run(scenario)
+    async with server() as (client, _):
+        prompts = ["HELLO", "A", "HELLO THERE"]
+        body = completion(prompt=prompts, echo=True, logprobs=1, max_tokens=0)
+        answer = (await client.post("/v1/completions", json=body)).json()
+        assert [choice["text"] for choice in answer["choices"]] == prompts
+        for prompt, choice in zip(prompts, answer["choices"], strict=True):
+            entries = expected_prompt_logprobs(TEXT.encode(prompt), 1)
+            expected = [None, *(entry.logprob for entry in entries)]
+            assert choice["logprobs"]["token_logprobs"] == expected
+            assert len(choice["logprobs"]["tokens"]) == len(prompt)
+            assert choice["finish_reason"] == "length"
+        assert answer["usage"]["completion_tokens"] == 0
 
 
 def by_id(count: int) -> list[Any]:
@@ -95,30 +88,24 @@ def by_id(count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("count", [0, 3])
-def test_the_field_is_answered_as_vllm_does(count: int) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            body = completion(prompt_logprobs=count, n=2)
-            answer = (await client.post("/v1/completions", json=body)).json()
-            assert [c["prompt_logprobs"] for c in answer["choices"]] == [by_id(count)] * 2
-            assert [c["logprobs"] for c in answer["choices"]] == [None, None]
-            chat = {"messages": [{"role": "user", "content": "HELLO"}], "max_tokens": 3}
-            body = chat | {"prompt_logprobs": count}
-            answer = (await client.post("/v1/chat/completions", json=body)).json()
-            assert answer["prompt_logprobs"] == by_id(count)
-
-    run(scenario)
+async def test_the_field_is_answered_as_vllm_does(count: int) -> None:
+    async with server() as (client, _):
+        body = completion(prompt_logprobs=count, n=2)
+        answer = (await client.post("/v1/completions", json=body)).json()
+        assert [c["prompt_logprobs"] for c in answer["choices"]] == [by_id(count)] * 2
+        assert [c["logprobs"] for c in answer["choices"]] == [None, None]
+        chat = {"messages": [{"role": "user", "content": "HELLO"}], "max_tokens": 3}
+        body = chat | {"prompt_logprobs": count}
+        answer = (await client.post("/v1/chat/completions", json=body)).json()
+        assert answer["prompt_logprobs"] == by_id(count)
 
 
-def test_echo_and_field_ask_each_for_its_own_number() -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            body = completion(prompt_logprobs=3, echo=True, logprobs=1, max_tokens=4)
-            (choice,) = (await client.post("/v1/completions", json=body)).json()["choices"]
-            assert choice["prompt_logprobs"] == by_id(3)
-            assert choice["logprobs"] == echoed(1, 4)
-
-    run(scenario)
+async def test_echo_and_field_ask_each_for_its_own_number() -> None:
+    async with server() as (client, _):
+        body = completion(prompt_logprobs=3, echo=True, logprobs=1, max_tokens=4)
+        (choice,) = (await client.post("/v1/completions", json=body)).json()["choices"]
+        assert choice["prompt_logprobs"] == by_id(3)
+        assert choice["logprobs"] == echoed(1, 4)
 
 
 def test_grpc_tells_them_in_the_first_message() -> None:

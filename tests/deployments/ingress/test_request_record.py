@@ -81,104 +81,89 @@ FIXED = SchedulerConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MO
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_served_request_says_everything_over_http(lines: Lines, is_stream: bool) -> None:
-    async def scenario() -> None:
-        async with server(keys=("k",), config=FIXED, drafts=1) as (client, _):
-            asked = completion(request_id="r1", stream=is_stream)
-            asked |= {"stream_options": {"include_usage": True}} if is_stream else {}
-            headers = HEADERS | {"authorization": "Bearer k"}
-            answer = await client.post(PATH, json=asked, headers=headers)
-            events = answer.text.split("\n\n")
-            whole = json.loads(events[-3].removeprefix("data: ")) if is_stream else answer.json()
-            told = whole["metrics"]["speculative_decoding"]
-            line = without_times(lines.one())
-            # GenerationService's own settings here have no draft model: prompt lookup is its method
-            assert line.pop("drafter") == ("ngram" if told["num_draft_tokens"] else "none")
-            assert line.pop("acceptance_rate", 0.0) == round(told["draft_acceptance_rate"], 3)
-            assert line == {
-                "request_id": "r1",
-                "trace_id": f"{TRACE_ID:032x}",
-                "key": "name of k",
-                "protocol": "http",
-                "route": PATH,
-                "choices": 1,
-                "prompt_tokens": 5,
-                "cached_tokens": 0,
-                "resumed_tokens": 0,
-                "output_tokens": 20,
-                "drafted_tokens": told["num_draft_tokens"],
-                "accepted_tokens": told["num_accepted_draft_tokens"],
-                "finish_reason": "length",
-                "status": 200,
-            }
-
-    run(scenario)
+async def test_a_served_request_says_everything_over_http(lines: Lines, is_stream: bool) -> None:
+    async with server(keys=("k",), config=FIXED, drafts=1) as (client, _):
+        asked = completion(request_id="r1", stream=is_stream)
+        asked |= {"stream_options": {"include_usage": True}} if is_stream else {}
+        headers = HEADERS | {"authorization": "Bearer k"}
+        answer = await client.post(PATH, json=asked, headers=headers)
+        events = answer.text.split("\n\n")
+        whole = json.loads(events[-3].removeprefix("data: ")) if is_stream else answer.json()
+        told = whole["metrics"]["speculative_decoding"]
+        line = without_times(lines.one())
+        # GenerationService's own settings here have no draft model: prompt lookup is its method
+        assert line.pop("drafter") == ("ngram" if told["num_draft_tokens"] else "none")
+        assert line.pop("acceptance_rate", 0.0) == round(told["draft_acceptance_rate"], 3)
+        assert line == {
+            "request_id": "r1",
+            "trace_id": f"{TRACE_ID:032x}",
+            "key": "name of k",
+            "protocol": "http",
+            "route": PATH,
+            "choices": 1,
+            "prompt_tokens": 5,
+            "cached_tokens": 0,
+            "resumed_tokens": 0,
+            "output_tokens": 20,
+            "drafted_tokens": told["num_draft_tokens"],
+            "accepted_tokens": told["num_accepted_draft_tokens"],
+            "finish_reason": "length",
+            "status": 200,
+        }
 
 
 @pytest.mark.parametrize("method", ["Generate", "GenerateOnce"])
-def test_a_served_request_says_everything_over_grpc(lines: Lines, method: str) -> None:
-    async def scenario() -> None:
-        async with api(target=FakeReplica(Role.TARGET, num_matched=3)) as (calls, _):
-            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, request_id="r2")
-            if method == "Generate":
-                assert [part async for part in calls.generate(message, FakeContext())]
-            else:
-                await calls.generate_once(message, FakeContext())
-            line = without_times(lines.one())
-            for name in ("drafter", "drafted_tokens", "accepted_tokens"):
-                del line[name]
-            line.pop("acceptance_rate", None)
-            assert line == {
-                "request_id": "r2",
-                "key": "none",
-                "protocol": "grpc",
-                "route": method,
-                "choices": 1,
-                "prompt_tokens": 5,
-                "cached_tokens": 3,
-                "resumed_tokens": 0,
-                "output_tokens": 20,
-                "finish_reason": "length",
-                "grpc_status": "OK",
-            }
-
-    run(scenario)
+async def test_a_served_request_says_everything_over_grpc(lines: Lines, method: str) -> None:
+    async with api(target=FakeReplica(Role.TARGET, num_matched=3)) as (calls, _):
+        message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, request_id="r2")
+        if method == "Generate":
+            assert [part async for part in calls.generate(message, FakeContext())]
+        else:
+            await calls.generate_once(message, FakeContext())
+        line = without_times(lines.one())
+        for name in ("drafter", "drafted_tokens", "accepted_tokens"):
+            del line[name]
+        line.pop("acceptance_rate", None)
+        assert line == {
+            "request_id": "r2",
+            "key": "none",
+            "protocol": "grpc",
+            "route": method,
+            "choices": 1,
+            "prompt_tokens": 5,
+            "cached_tokens": 3,
+            "resumed_tokens": 0,
+            "output_tokens": 20,
+            "finish_reason": "length",
+            "grpc_status": "OK",
+        }
 
 
-def test_choices_and_prompts_are_one_line_that_adds_up_as_usage_does(lines: Lines) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            body = completion(prompt=["HELLO", "ABC"], n=2, max_tokens=4, speculative=None)
-            usage = (await client.post(PATH, json=body)).json()["usage"]
-            line = lines.one()
-            assert line["choices"] == 4
-            assert line["prompt_tokens"] == usage["prompt_tokens"] == 8
-            assert line["output_tokens"] == usage["completion_tokens"] == 16
-
-    run(scenario)
+async def test_choices_and_prompts_are_one_line_that_adds_up_as_usage_does(lines: Lines) -> None:
+    async with server() as (client, _):
+        body = completion(prompt=["HELLO", "ABC"], n=2, max_tokens=4, speculative=None)
+        usage = (await client.post(PATH, json=body)).json()["usage"]
+        line = lines.one()
+        assert line["choices"] == 4
+        assert line["prompt_tokens"] == usage["prompt_tokens"] == 8
+        assert line["output_tokens"] == usage["completion_tokens"] == 16
 
 
-def test_what_is_decoded_without_speculation_was_drafted_by_nobody(lines: Lines) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            await client.post(PATH, json=completion(speculative={"enabled": False}))
-            line = lines.one()
-            assert (line["drafter"], line["drafted_tokens"]) == ("none", 0)
-            assert "acceptance_rate" not in line
-
-    run(scenario)
+async def test_what_is_decoded_without_speculation_was_drafted_by_nobody(lines: Lines) -> None:
+    async with server() as (client, _):
+        await client.post(PATH, json=completion(speculative={"enabled": False}))
+        line = lines.one()
+        assert (line["drafter"], line["drafted_tokens"]) == ("none", 0)
+        assert "acceptance_rate" not in line
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_resumed_tokens_are_counted(lines: Lines, is_stream: bool) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            body = completion(resume={"token_ids": IDS[:7]}, stream=is_stream)
-            assert (await client.post(PATH, json=body)).status_code == 200
-            line = lines.one()
-            assert (line["resumed_tokens"], line["output_tokens"]) == (7, 20)
-
-    run(scenario)
+async def test_resumed_tokens_are_counted(lines: Lines, is_stream: bool) -> None:
+    async with server() as (client, _):
+        body = completion(resume={"token_ids": IDS[:7]}, stream=is_stream)
+        assert (await client.post(PATH, json=body)).status_code == 200
+        line = lines.one()
+        assert (line["resumed_tokens"], line["output_tokens"]) == (7, 20)
 
 
 REFUSED = [
@@ -191,65 +176,56 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("fields", "key", "status", "error", "name"), REFUSED)
-def test_a_refusal_has_its_line_over_http(
+async def test_a_refusal_has_its_line_over_http(
     lines: Lines, fields: dict[str, Any], key: str, status: int, error: str, name: str | None
 ) -> None:
-    async def scenario() -> None:
-        async with server(keys=("k",)) as (client, _):
-            headers = {"authorization": key}
-            answer = await client.post(PATH, json=completion(**fields), headers=headers)
-            assert answer.status_code == status
-            line = lines.one()
-            assert line.pop("duration_ms") >= 0
-            assert line == {
-                **({} if name is None else {"key": name}),
-                "protocol": "http",
-                "route": PATH,
-                "finish_reason": "error",
-                "error": error,
-                "status": status,
-            }
-
-    run(scenario)
+    async with server(keys=("k",)) as (client, _):
+        headers = {"authorization": key}
+        answer = await client.post(PATH, json=completion(**fields), headers=headers)
+        assert answer.status_code == status
+        line = lines.one()
+        assert line.pop("duration_ms") >= 0
+        assert line == {
+            **({} if name is None else {"key": name}),
+            "protocol": "http",
+            "route": PATH,
+            "finish_reason": "error",
+            "error": error,
+            "status": status,
+        }
 
 
-def test_a_refusal_has_its_line_over_grpc(lines: Lines) -> None:
-    async def scenario() -> None:
-        async with api(keys=("k",), limits=ClientLimits(max_concurrent=0)) as (calls, _):
-            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, request_id="r3")
-            await calls.generate_once(message, FakeContext(key="wrong"))
-            told = calls.generate(pb.GenerateRequest(), FakeContext(key="k"))
-            assert [part async for part in told] == [pb.GenerateResponse()]
-            await calls.generate_once(pb.GenerateRequest(n=2), FakeContext(key="k"))
-            await calls.generate_once(message, FakeContext(key="k"))
-            assert [(one.get("key"), one["grpc_status"], one["error"]) for one in lines.all] == [
-                (None, "UNAUTHENTICATED", "UnauthorizedError"),
-                ("name of k", "INVALID_ARGUMENT", "InvalidRequestError"),
-                (None, "INVALID_ARGUMENT", "InvalidRequestError"),
-                ("name of k", "RESOURCE_EXHAUSTED", "ClientLimitError"),
-            ]
-            last = lines.all[-1]
-            assert (last["request_id"], last["prompt_tokens"], last["output_tokens"]) == (
-                "r3",
-                5,
-                0,
-            )
-            assert "ttft_ms" not in last
-
-    run(scenario)
+async def test_a_refusal_has_its_line_over_grpc(lines: Lines) -> None:
+    async with api(keys=("k",), limits=ClientLimits(max_concurrent=0)) as (calls, _):
+        message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, request_id="r3")
+        await calls.generate_once(message, FakeContext(key="wrong"))
+        told = calls.generate(pb.GenerateRequest(), FakeContext(key="k"))
+        assert [part async for part in told] == [pb.GenerateResponse()]
+        await calls.generate_once(pb.GenerateRequest(n=2), FakeContext(key="k"))
+        await calls.generate_once(message, FakeContext(key="k"))
+        assert [(one.get("key"), one["grpc_status"], one["error"]) for one in lines.all] == [
+            (None, "UNAUTHENTICATED", "UnauthorizedError"),
+            ("name of k", "INVALID_ARGUMENT", "InvalidRequestError"),
+            (None, "INVALID_ARGUMENT", "InvalidRequestError"),
+            ("name of k", "RESOURCE_EXHAUSTED", "ClientLimitError"),
+        ]
+        last = lines.all[-1]
+        assert (last["request_id"], last["prompt_tokens"], last["output_tokens"]) == (
+            "r3",
+            5,
+            0,
+        )
+        assert "ttft_ms" not in last
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_full_queue_is_a_429(lines: Lines, is_stream: bool) -> None:
-    async def scenario() -> None:
-        async with server() as (client, parts):
-            parts.clients["client"].generate = is_full  # type: ignore[method-assign,assignment]
-            await client.post(PATH, json=completion(request_id="r4", stream=is_stream))
-            line = lines.one()
-            assert (line["status"], line["error"]) == (429, "QueueFullError")
-            assert (line["request_id"], line["prompt_tokens"]) == ("r4", 5)
-
-    run(scenario)
+async def test_a_full_queue_is_a_429(lines: Lines, is_stream: bool) -> None:
+    async with server() as (client, parts):
+        parts.clients["client"].generate = is_full  # type: ignore[method-assign,assignment]
+        await client.post(PATH, json=completion(request_id="r4", stream=is_stream))
+        line = lines.one()
+        assert (line["status"], line["error"]) == (429, "QueueFullError")
+        assert (line["request_id"], line["prompt_tokens"]) == ("r4", 5)
 
 
 async def is_full(request: Request, **_: Any) -> AsyncIterator[TokenEvent]:
@@ -258,30 +234,24 @@ async def is_full(request: Request, **_: Any) -> AsyncIterator[TokenEvent]:
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_an_error_says_what_the_client_was_answered(lines: Lines, is_stream: bool) -> None:
-    async def scenario() -> None:
-        limits = RequestLimits(timeout_s=0.2)
-        async with full_service(limits) as (service, _, _replica), _client(service) as client:
-            answer = await client.post(PATH, json=completion(stream=is_stream))
-            line = lines.one()
-            # A stream has begun when it is queued.
-            assert line["status"] == answer.status_code == (200 if is_stream else 408)
-            assert (line["error"], line["finish_reason"]) == ("DeadlineError", "error")
-
-    run(scenario)
+async def test_an_error_says_what_the_client_was_answered(lines: Lines, is_stream: bool) -> None:
+    limits = RequestLimits(timeout_s=0.2)
+    async with full_service(limits) as (service, _, _replica), _client(service) as client:
+        answer = await client.post(PATH, json=completion(stream=is_stream))
+        line = lines.one()
+        # A stream has begun when it is queued.
+        assert line["status"] == answer.status_code == (200 if is_stream else 408)
+        assert (line["error"], line["finish_reason"]) == ("DeadlineError", "error")
 
 
-def test_an_error_in_a_stream_comes_after_its_200(lines: Lines) -> None:
-    async def scenario() -> None:
-        async with server() as (client, parts):
-            parts.clients["client"].generate = breaks_off  # type: ignore[method-assign,assignment]
-            answer = await client.post(PATH, json=completion(stream=True))
-            assert answer.status_code == 200
-            line = without_times(lines.one())
-            assert (line["status"], line["output_tokens"]) == (200, 2)
-            assert (line["error"], line["finish_reason"]) == ("PoolUnavailableError", "error")
-
-    run(scenario)
+async def test_an_error_in_a_stream_comes_after_its_200(lines: Lines) -> None:
+    async with server() as (client, parts):
+        parts.clients["client"].generate = breaks_off  # type: ignore[method-assign,assignment]
+        answer = await client.post(PATH, json=completion(stream=True))
+        assert answer.status_code == 200
+        line = without_times(lines.one())
+        assert (line["status"], line["output_tokens"]) == (200, 2)
+        assert (line["error"], line["finish_reason"]) == ("PoolUnavailableError", "error")
 
 
 async def breaks_off(request: Request, **_: Any) -> AsyncIterator[TokenEvent]:
@@ -290,86 +260,70 @@ async def breaks_off(request: Request, **_: Any) -> AsyncIterator[TokenEvent]:
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_client_that_leaves_is_cancelled(lines: Lines, is_stream: bool) -> None:
-    async def scenario() -> None:
-        async with full_service() as (service, parts, _), _client(service) as client:
-            body = completion(stream=is_stream, request_id="left")
-            call = asyncio.create_task(client.post(PATH, json=body))
-            await counted(parts, num_waiting=1, num_running=1)
-            call.cancel()
-            await asyncio.gather(call, return_exceptions=True)
-            line = lines.one()
-            assert (line["request_id"], line["finish_reason"]) == ("left", "cancelled")
-            assert not line.keys() & {"status", "error", "ttft_ms", "drafter"}
-
-    run(scenario)
+async def test_a_client_that_leaves_is_cancelled(lines: Lines, is_stream: bool) -> None:
+    async with full_service() as (service, parts, _), _client(service) as client:
+        body = completion(stream=is_stream, request_id="left")
+        call = asyncio.create_task(client.post(PATH, json=body))
+        await counted(parts, num_waiting=1, num_running=1)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        line = lines.one()
+        assert (line["request_id"], line["finish_reason"]) == ("left", "cancelled")
+        assert not line.keys() & {"status", "error", "ttft_ms", "drafter"}
 
 
-def test_a_grpc_client_that_leaves_is_cancelled_and_what_it_had_is_counted(lines: Lines) -> None:
-    async def scenario() -> None:
-        async with api() as (calls, _):
-            message = pb.GenerateRequest(prompt="HELLO", sampling=pb.SamplingParams(max_tokens=400))
-            answers = calls.generate(message, FakeContext())
-            part = await anext(answers)
-            await answers.aclose()  # type: ignore[attr-defined]
-            line = without_times(lines.one())
-            assert (line["finish_reason"], line["output_tokens"]) == (
-                "cancelled",
-                len(part.token_ids),
-            )
-
-    run(scenario)
-
-
-def test_an_abort_is_an_end_of_its_own(lines: Lines) -> None:
-    async def scenario() -> None:
-        async with full_service() as (service, parts, _):
-            calls = GrpcApi(service, Access({}, "127.0.0.1"), max_body_bytes=10_000)
-            message = pb.GenerateRequest(prompt="HELLO", request_id="a")
-            call = asyncio.create_task(calls.generate_once(message, FakeContext()))
-            await counted(parts, num_waiting=1, num_running=1)
-            await calls.abort(pb.AbortRequest(request_id="a"), FakeContext())
-            await call
-            line = lines.one()
-            assert (line["finish_reason"], line["grpc_status"]) == (
-                "abort",
-                grpc.StatusCode.OK.name,
-            )
-
-    run(scenario)
+async def test_a_grpc_client_that_leaves_is_cancelled_and_what_it_had_is_counted(
+    lines: Lines,
+) -> None:
+    async with api() as (calls, _):
+        message = pb.GenerateRequest(prompt="HELLO", sampling=pb.SamplingParams(max_tokens=400))
+        answers = calls.generate(message, FakeContext())
+        part = await anext(answers)
+        await answers.aclose()  # type: ignore[attr-defined]
+        line = without_times(lines.one())
+        assert (line["finish_reason"], line["output_tokens"]) == (
+            "cancelled",
+            len(part.token_ids),
+        )
 
 
-def test_other_routes_have_no_line(lines: Lines) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            await client.post("/tokenize", json={"prompt": "HELLO"})
-            for path in ("/health", "/metrics", "/v1/models", "/nowhere", PATH):
-                await client.get(path)
-        async with api() as (calls, _):
-            await calls.tokenize(pb.TokenizeRequest(text="AB"), FakeContext())
-        assert not lines.all
-
-    run(scenario)
-
-
-def test_the_number_of_lines_is_that_of_the_requests(lines: Lines) -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            for _ in range(3):
-                await stream(client, PATH, completion(n=2))
-        assert len(lines.all) == 3
-
-    run(scenario)
+async def test_an_abort_is_an_end_of_its_own(lines: Lines) -> None:
+    async with full_service() as (service, parts, _):
+        calls = GrpcApi(service, Access({}, "127.0.0.1"), max_body_bytes=10_000)
+        message = pb.GenerateRequest(prompt="HELLO", request_id="a")
+        call = asyncio.create_task(calls.generate_once(message, FakeContext()))
+        await counted(parts, num_waiting=1, num_running=1)
+        await calls.abort(pb.AbortRequest(request_id="a"), FakeContext())
+        await call
+        line = lines.one()
+        assert (line["finish_reason"], line["grpc_status"]) == (
+            "abort",
+            grpc.StatusCode.OK.name,
+        )
 
 
-def test_switched_off_nothing_is_made_of_it(lines: Lines) -> None:
-    async def scenario() -> None:
-        logging.getLogger(REQUESTS).setLevel(logging.WARNING)
-        async with server() as (client, _):
-            await client.post(PATH, json=completion())
-        assert not lines.all
+async def test_other_routes_have_no_line(lines: Lines) -> None:
+    async with server() as (client, _):
+        await client.post("/tokenize", json={"prompt": "HELLO"})
+        for path in ("/health", "/metrics", "/v1/models", "/nowhere", PATH):
+            await client.get(path)
+    async with api() as (calls, _):
+        await calls.tokenize(pb.TokenizeRequest(text="AB"), FakeContext())
+    assert not lines.all
 
-    run(scenario)
+
+async def test_the_number_of_lines_is_that_of_the_requests(lines: Lines) -> None:
+    async with server() as (client, _):
+        for _ in range(3):
+            await stream(client, PATH, completion(n=2))
+    assert len(lines.all) == 3
+
+
+async def test_switched_off_nothing_is_made_of_it(lines: Lines) -> None:
+    logging.getLogger(REQUESTS).setLevel(logging.WARNING)
+    async with server() as (client, _):
+        await client.post(PATH, json=completion())
+    assert not lines.all
 
 
 def test_text_quotes_what_could_be_read_as_more_and_json_has_members(lines: Lines) -> None:

@@ -17,7 +17,7 @@ from specdec_core.messages import Role
 from specdec_core.request import TokenEvent
 from specdec_core.scheduler import DraftLengthReason
 from tests.deployments.cell import Cell, cell
-from tests.deployments.coordinator.test_cell import collect, expected, request, run, until
+from tests.deployments.coordinator.test_cell import collect, expected, request, until
 from tests.deployments.metrics.test_registry import Series, series, value
 
 DRAFTING = SchedulerConfig(
@@ -38,71 +38,58 @@ def are_settled(parts: Cell, role: Role) -> bool:
 
 
 @pytest.mark.parametrize("config", [DRAFTING, SchedulerConfig()])
-def test_every_lease_is_answered_by_whom_it_was_granted_to(config: SchedulerConfig) -> None:
-    async def scenario() -> None:
-        async with cell(config) as parts:
-            parts.start_replica("t0", Role.TARGET)
-            parts.start_replica("d0", Role.DRAFT)
-            client = await parts.client()
-            await collect(client, request("r"))
-            for role in Role:
-                await until(partial(are_settled, parts, role))
-                assert leases(parts, "expired", role) == 0
-            assert leases(parts, "granted", Role.TARGET) > 0
-
-    run(scenario)
+async def test_every_lease_is_answered_by_whom_it_was_granted_to(config: SchedulerConfig) -> None:
+    async with cell(config) as parts:
+        parts.start_replica("t0", Role.TARGET)
+        parts.start_replica("d0", Role.DRAFT)
+        client = await parts.client()
+        await collect(client, request("r"))
+        for role in Role:
+            await until(partial(are_settled, parts, role))
+            assert leases(parts, "expired", role) == 0
+        assert leases(parts, "granted", Role.TARGET) > 0
 
 
-def test_every_round_has_one_cause_of_its_k() -> None:
-    async def scenario() -> None:
-        async with cell(DRAFTING) as parts:
-            parts.start_replica("t0", Role.TARGET)
-            parts.start_replica("d0", Role.DRAFT)
-            client = await parts.client()
-            await collect(client, request("r"))
-            found, status = page(parts), pool_status(parts.driver)
-            told = {
-                one: value(found, "specdec_k_decisions_total", cause=one.label)
-                for one in DraftLengthReason
-            }
-            assert sum(told.values()) == status.counters["num_sequence_rounds"] > 0
-            assert told[DraftLengthReason.CONFIGURED] > 0
-            ends = {name.removeprefix(K_CAUSE) for name in status.counters if K_CAUSE in name}
-            assert ends == {one.label for one in DraftLengthReason}
-
-    run(scenario)
+async def test_every_round_has_one_cause_of_its_k() -> None:
+    async with cell(DRAFTING) as parts:
+        parts.start_replica("t0", Role.TARGET)
+        parts.start_replica("d0", Role.DRAFT)
+        client = await parts.client()
+        await collect(client, request("r"))
+        found, status = page(parts), pool_status(parts.driver)
+        told = {
+            one: value(found, "specdec_k_decisions_total", cause=one.label)
+            for one in DraftLengthReason
+        }
+        assert sum(told.values()) == status.counters["num_sequence_rounds"] > 0
+        assert told[DraftLengthReason.CONFIGURED] > 0
+        ends = {name.removeprefix(K_CAUSE) for name in status.counters if K_CAUSE in name}
+        assert ends == {one.label for one in DraftLengthReason}
 
 
-def test_a_replay_that_came_to_other_tokens_is_counted_at_the_coordinator() -> None:
-    async def scenario() -> None:
-        async with cell(SchedulerConfig()) as parts:
-            parts.start_replica("t0", Role.TARGET)
-            client, asked, tokens = await parts.client(), request("r"), []
-            async for event in client.generate(asked):
-                if not tokens:
-                    lie = TokenEvent("r", 0, (expected(asked)[0] + 1,))
-                    down = pb.GenerateDown()
-                    write_event(down.events.add(), lie, None)
-                    client._take_in(down)
-                tokens += event.token_ids
-            assert tokens == expected(asked)
-            counted = "specdec_replay_divergences_total"
-            await until(lambda: value(page(parts), counted) == 1)
-
-    run(scenario)
+async def test_a_replay_that_came_to_other_tokens_is_counted_at_the_coordinator() -> None:
+    async with cell(SchedulerConfig()) as parts:
+        parts.start_replica("t0", Role.TARGET)
+        client, asked, tokens = await parts.client(), request("r"), []
+        async for event in client.generate(asked):
+            if not tokens:
+                lie = TokenEvent("r", 0, (expected(asked)[0] + 1,))
+                down = pb.GenerateDown()
+                write_event(down.events.add(), lie, None)
+                client._take_in(down)
+            tokens += event.token_ids
+        assert tokens == expected(asked)
+        counted = "specdec_replay_divergences_total"
+        await until(lambda: value(page(parts), counted) == 1)
 
 
-def test_the_acceptance_of_a_source_keeps_its_label() -> None:
+async def test_the_acceptance_of_a_source_keeps_its_label() -> None:
     """Dashboards know prompt lookup and draft models by these."""
-
-    async def scenario() -> None:
-        speculation = SpeculationConfig(method=SpecMethod.NGRAM)
-        async with cell(SchedulerConfig(speculation=speculation)) as parts:
-            parts.start_replica("t0", Role.TARGET)
-            client = await parts.client()
-            await collect(client, request("r"))
-            await until(partial(are_settled, parts, Role.TARGET))
-            for figure in ("acceptance_lookup", "acceptance_model"):
-                assert 0 < value(page(parts), "specdec_k_policy", figure=figure) < 1
-
-    run(scenario)
+    speculation = SpeculationConfig(method=SpecMethod.NGRAM)
+    async with cell(SchedulerConfig(speculation=speculation)) as parts:
+        parts.start_replica("t0", Role.TARGET)
+        client = await parts.client()
+        await collect(client, request("r"))
+        await until(partial(are_settled, parts, Role.TARGET))
+        for figure in ("acceptance_lookup", "acceptance_model"):
+            assert 0 < value(page(parts), "specdec_k_policy", figure=figure) < 1

@@ -137,48 +137,41 @@ def pace_pool(parts: Cell, clock: Clock, takes_s: float) -> None:
     ("stage", "pass_takes_s", "decision_takes_s"),
     [(Stage.REPLICA, 0.03, 0.0), (Stage.SCHEDULE, 0.01, 0.02)],
 )
-def test_who_is_slow_is_told(
+async def test_who_is_slow_is_told(
     stage: Stage,
     pass_takes_s: float,
     decision_takes_s: float,
     clock: Clock,
 ) -> None:
     """On one clock of the test's: nothing else takes any time, however busy the machine is."""
-
-    async def scenario() -> None:
-        async with cell(PLAIN, clock=clock) as parts:
-            pace_pool(parts, clock, decision_takes_s)
-            parts.start_replica("t0", Role.TARGET, Paced(clock, pass_takes_s))
-            client = await parts.client()
-            await collect(client, request(num_tokens=8))
-            others = {Stage.WIRE, Stage.REPLICA, Stage.SCHEDULE} - {stage}
-            assert mean(parts, stage) == pytest.approx(0.02)
-            # A heartbeat may have had a decision of its own while a pass was under way.
-            assert all(mean(parts, other) < 0.01 for other in others)
-            assert mean(parts, Stage.ADDED) >= 0.0199
-
-    run(scenario)
+    async with cell(PLAIN, clock=clock) as parts:
+        pace_pool(parts, clock, decision_takes_s)
+        parts.start_replica("t0", Role.TARGET, Paced(clock, pass_takes_s))
+        client = await parts.client()
+        await collect(client, request(num_tokens=8))
+        others = {Stage.WIRE, Stage.REPLICA, Stage.SCHEDULE} - {stage}
+        assert mean(parts, stage) == pytest.approx(0.02)
+        # A heartbeat may have had a decision of its own while a pass was under way.
+        assert all(mean(parts, other) < 0.01 for other in others)
+        assert mean(parts, Stage.ADDED) >= 0.0199
 
 
-def test_every_lease_of_both_roles_is_booked() -> None:
-    async def scenario() -> None:
-        async with cell(DRAFTING) as parts:
-            parts.start_replica("t0", Role.TARGET)
-            parts.start_replica("d0", Role.DRAFT)
-            client = await parts.client()
-            while len(parts.driver.replicas) < 2:
-                await asyncio.sleep(0.005)
-            await collect(client, request(num_tokens=40))
-            stages = parts.driver.stages
-            for role, stage, name in (
-                (Role.TARGET, Stage.VERIFY, "t0"),
-                (Role.DRAFT, Stage.DRAFT, "d0"),
-            ):
-                num_leases = parts.replicas[name].num_leases
-                assert sum(stages[role, stage].buckets) == num_leases > 0
-                assert stages[role, stage].sum_s == pytest.approx(0.001 * num_leases)
-
-    run(scenario)
+async def test_every_lease_of_both_roles_is_booked() -> None:
+    async with cell(DRAFTING) as parts:
+        parts.start_replica("t0", Role.TARGET)
+        parts.start_replica("d0", Role.DRAFT)
+        client = await parts.client()
+        while len(parts.driver.replicas) < 2:
+            await asyncio.sleep(0.005)
+        await collect(client, request(num_tokens=40))
+        stages = parts.driver.stages
+        for role, stage, name in (
+            (Role.TARGET, Stage.VERIFY, "t0"),
+            (Role.DRAFT, Stage.DRAFT, "d0"),
+        ):
+            num_leases = parts.replicas[name].num_leases
+            assert sum(stages[role, stage].buckets) == num_leases > 0
+            assert stages[role, stage].sum_s == pytest.approx(0.001 * num_leases)
 
 
 def test_the_next_lease_is_read_by_its_writer_before_the_tokens_of_the_last_are_told(

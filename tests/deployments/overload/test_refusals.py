@@ -10,7 +10,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from deployments.config.client_limits import ClientLimits
 from specdec.v1 import generation_pb2 as pb
-from tests.deployments.ingress.test_grpc_api import GREEDY, FakeContext, api, run
+from tests.deployments.ingress.test_grpc_api import GREEDY, FakeContext, api
 
 
 class ProxiedCall:
@@ -41,31 +41,25 @@ class ProxiedCall:
 
 
 @pytest.mark.parametrize("num_choices", [1, 2])
-def test_a_refused_stream_says_when_to_come_back(num_choices: int) -> None:
-    async def scenario() -> None:
-        async with api(keys=("one",), limits=ClientLimits(requests_per_minute=2)) as (calls, _):
-            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, n=num_choices)
-            for _ in range(2 // num_choices):
-                first = ProxiedCall()
-                await first.read(calls, message, FakeContext(key="one"))
-                assert first.code is grpc.StatusCode.OK
-            refused = ProxiedCall()
-            await refused.read(calls, message, FakeContext(key="one"))
-            assert refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert 0 < refused.retry_after_s <= 60
-            assert not any(part.token_ids or part.finish_reason for part in refused.messages)
-
-    run(scenario)
+async def test_a_refused_stream_says_when_to_come_back(num_choices: int) -> None:
+    async with api(keys=("one",), limits=ClientLimits(requests_per_minute=2)) as (calls, _):
+        message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, n=num_choices)
+        for _ in range(2 // num_choices):
+            first = ProxiedCall()
+            await first.read(calls, message, FakeContext(key="one"))
+            assert first.code is grpc.StatusCode.OK
+        refused = ProxiedCall()
+        await refused.read(calls, message, FakeContext(key="one"))
+        assert refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert 0 < refused.retry_after_s <= 60
+        assert not any(part.token_ids or part.finish_reason for part in refused.messages)
 
 
-def test_any_refusal_has_one_empty_message_with_the_trailers() -> None:
-    async def scenario() -> None:
-        async with api(keys=("one",)) as (calls, _):
-            refused = ProxiedCall()
-            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
-            await asyncio.wait_for(refused.read(calls, message, FakeContext(key="x")), 5)
-            assert refused.code is grpc.StatusCode.UNAUTHENTICATED
-            assert refused.messages == [pb.GenerateResponse()]
-            assert "grpc-status-details-bin" in refused.trailers
-
-    run(scenario)
+async def test_any_refusal_has_one_empty_message_with_the_trailers() -> None:
+    async with api(keys=("one",)) as (calls, _):
+        refused = ProxiedCall()
+        message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
+        await asyncio.wait_for(refused.read(calls, message, FakeContext(key="x")), 5)
+        assert refused.code is grpc.StatusCode.UNAUTHENTICATED
+        assert refused.messages == [pb.GenerateResponse()]
+        assert "grpc-status-details-bin" in refused.trailers

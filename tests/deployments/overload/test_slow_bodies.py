@@ -58,14 +58,11 @@ async def answer_to(body_parts: list[dict[str, Any]], path: str) -> list[Any]:
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize"])
 @pytest.mark.parametrize("beginning", [b"", b'{"prompt": '], ids=["nothing", "half"])
-def test_a_body_that_does_not_end_is_given_up(path: str, beginning: bytes) -> None:
-    async def scenario() -> None:
-        first = {"type": "http.request", "body": beginning, "more_body": True}
-        start, body = await answer_to([first], path)
-        assert start["status"] == 408
-        assert b"the body did not arrive within 0.1 s" in body["body"]
-
-    run(scenario)
+async def test_a_body_that_does_not_end_is_given_up(path: str, beginning: bytes) -> None:
+    first = {"type": "http.request", "body": beginning, "more_body": True}
+    start, body = await answer_to([first], path)
+    assert start["status"] == 408
+    assert b"the body did not arrive within 0.1 s" in body["body"]
 
 
 def test_a_client_that_leaves_within_its_body_is_no_error_of_ours(
@@ -79,11 +76,8 @@ def test_a_client_that_leaves_within_its_body_is_no_error_of_ours(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_an_answer_may_take_longer_than_its_body() -> None:
-    async def scenario() -> None:
-        async with server(body_timeout_s=0.001) as (client, _):
-            body = completion(max_tokens=200, stream=True)
-            answer = await client.post("/v1/completions", json=body)
-            assert answer.text.endswith("data: [DONE]\n\n")
-
-    run(scenario)
+async def test_an_answer_may_take_longer_than_its_body() -> None:
+    async with server(body_timeout_s=0.001) as (client, _):
+        body = completion(max_tokens=200, stream=True)
+        answer = await client.post("/v1/completions", json=body)
+        assert answer.text.endswith("data: [DONE]\n\n")

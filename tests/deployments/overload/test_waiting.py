@@ -24,7 +24,7 @@ from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import FakeReplica
-from tests.deployments.http_server import completion, run
+from tests.deployments.http_server import completion
 from tests.deployments.ingress.test_grpc_api import TEXT, FakeContext
 
 ONE_SEAT = SchedulerConfig(window=1, max_group_size=1)
@@ -92,52 +92,42 @@ async def nobody_worked_for_it(parts: Cell, replica: StandingReplica) -> None:
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_deadline_of_the_message_ends_the_wait_over_grpc(is_stream: bool) -> None:
-    async def scenario() -> None:
-        async with full_service() as (service, parts, replica):
-            calls = GrpcApi(service, Access({}, "127.0.0.1"), max_body_bytes=10_000)
-            message = pb.GenerateRequest(prompt="HELLO", deadline_ms=200)
-            context = FakeContext()
-            if is_stream:
-                told = [part async for part in calls.generate(message, context)]
-                assert told == [pb.GenerateResponse()]
-                assert "not finished within 0.2 s" in context.details
-            else:
-                await calls.generate_once(message, context)
-            assert context.code is grpc.StatusCode.DEADLINE_EXCEEDED
-            await nobody_worked_for_it(parts, replica)
-
-    run(scenario)
+async def test_a_deadline_of_the_message_ends_the_wait_over_grpc(is_stream: bool) -> None:
+    async with full_service() as (service, parts, replica):
+        calls = GrpcApi(service, Access({}, "127.0.0.1"), max_body_bytes=10_000)
+        message = pb.GenerateRequest(prompt="HELLO", deadline_ms=200)
+        context = FakeContext()
+        if is_stream:
+            told = [part async for part in calls.generate(message, context)]
+            assert told == [pb.GenerateResponse()]
+            assert "not finished within 0.2 s" in context.details
+        else:
+            await calls.generate_once(message, context)
+        assert context.code is grpc.StatusCode.DEADLINE_EXCEEDED
+        await nobody_worked_for_it(parts, replica)
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_the_operators_time_limit_ends_the_wait_over_http(is_stream: bool) -> None:
-    async def scenario() -> None:
-        async with full_service(RequestLimits(timeout_s=0.2)) as (service, parts, replica):
-            async with _client(service) as client:
-                answer = await client.post("/v1/completions", json=completion(stream=is_stream))
-            # The headers of a stream leave when it is queued.
-            assert answer.status_code == (200 if is_stream else 408)
-            assert "not finished within 0.2 s" in answer.text
-            assert "timeout_error" in answer.text
-            await nobody_worked_for_it(parts, replica)
-
-    run(scenario)
+async def test_the_operators_time_limit_ends_the_wait_over_http(is_stream: bool) -> None:
+    async with full_service(RequestLimits(timeout_s=0.2)) as (service, parts, replica):
+        async with _client(service) as client:
+            answer = await client.post("/v1/completions", json=completion(stream=is_stream))
+        # The headers of a stream leave when it is queued.
+        assert answer.status_code == (200 if is_stream else 408)
+        assert "not finished within 0.2 s" in answer.text
+        assert "timeout_error" in answer.text
+        await nobody_worked_for_it(parts, replica)
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_client_that_gives_up_waiting_leaves_the_queue(is_stream: bool) -> None:
+async def test_a_client_that_gives_up_waiting_leaves_the_queue(is_stream: bool) -> None:
     """As Serve tells it - also when its own x-request-timeout-seconds is over: a cancelled call."""
-
-    async def scenario() -> None:
-        async with full_service() as (service, parts, replica), _client(service) as client:
-            body = completion(stream=is_stream)
-            call = asyncio.create_task(client.post("/v1/completions", json=body))
-            await counted(parts, num_waiting=1, num_running=1)
-            call.cancel()
-            await nobody_worked_for_it(parts, replica)
-
-    run(scenario)
+    async with full_service() as (service, parts, replica), _client(service) as client:
+        body = completion(stream=is_stream)
+        call = asyncio.create_task(client.post("/v1/completions", json=body))
+        await counted(parts, num_waiting=1, num_running=1)
+        call.cancel()
+        await nobody_worked_for_it(parts, replica)
 
 
 def _client(service: GenerationService) -> httpx.AsyncClient:

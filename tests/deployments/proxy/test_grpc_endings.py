@@ -103,23 +103,19 @@ def refusing(messages: Sequence[pb.GenerateResponse]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("texts", [[], ["first"], ["first", "second"]])
-def test_the_trailers_of_an_error_come_without_the_message_that_brought_them(
+async def test_the_trailers_of_an_error_come_without_the_message_that_brought_them(
     texts: list[str],
 ) -> None:
     messages = [pb.GenerateResponse(text=text) for text in texts]
-
-    async def scenario() -> None:
-        server = gRPCGenericServer(refusing(messages), extra_options=[])
-        add_generation_service(Mock(), server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            call = pb_grpc.GenerationServiceStub(channel).Generate(pb.GenerateRequest())
-            assert [await call.read() for _ in messages] == messages
-            with pytest.raises(grpc.aio.AioRpcError) as error:
-                await call.read()
-            assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-            assert dict(error.value.trailing_metadata() or ())[DETAILS] == b"packed"
-        await server.stop(None)
-
-    asyncio.run(scenario())
+    server = gRPCGenericServer(refusing(messages), extra_options=[])
+    add_generation_service(Mock(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = pb_grpc.GenerationServiceStub(channel).Generate(pb.GenerateRequest())
+        assert [await call.read() for _ in messages] == messages
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await call.read()
+        assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert dict(error.value.trailing_metadata() or ())[DETAILS] == b"packed"
+    await server.stop(None)

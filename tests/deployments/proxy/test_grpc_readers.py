@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
@@ -58,9 +58,9 @@ async def stream_of(answers: Answers) -> AsyncIterator[Any]:
     await server.stop(None)
 
 
-def run(scenario: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_readers, "UNREAD_S", UNREAD_S)
-    asyncio.run(asyncio.wait_for(scenario(), 60))  # type: ignore[arg-type]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -68,64 +68,48 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_who_does_not_read_is_given_up_and_the_request_with_it(
+async def test_who_does_not_read_is_given_up_and_the_request_with_it() -> None:
+    answers = Answers(1000)
+    async with stream_of(answers) as stream:
+        assert await stream.read() == LARGE
+        await until(lambda: answers.was_cancelled)
+        assert answers.num_sent < 100
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            while await stream.read() != grpc.aio.EOF:
+                pass
+        assert await stream.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert "read" in await stream.details()
+
+
+async def test_who_leaves_without_having_read_ends_the_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers = Answers(1000)
-
-    async def scenario() -> None:
-        async with stream_of(answers) as stream:
-            assert await stream.read() == LARGE
-            await until(lambda: answers.was_cancelled)
-            assert answers.num_sent < 100
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                while await stream.read() != grpc.aio.EOF:
-                    pass
-            assert await stream.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            assert "read" in await stream.details()
-
-    run(scenario, monkeypatch)
+    monkeypatch.setattr(grpc_readers, "UNREAD_S", 600.0)
+    async with stream_of(answers) as stream:
+        assert await stream.read() == LARGE
+        stream.cancel()
+        await until(lambda: answers.was_cancelled)
 
 
-def test_who_leaves_without_having_read_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = Answers(1000)
-
-    async def scenario() -> None:
-        monkeypatch.setattr(grpc_readers, "UNREAD_S", 600.0)
-        async with stream_of(answers) as stream:
-            assert await stream.read() == LARGE
-            stream.cancel()
-            await until(lambda: answers.was_cancelled)
-
-    run(scenario, monkeypatch)
-
-
-def test_a_message_that_cannot_be_sent_ends_the_request() -> None:
+async def test_a_message_that_cannot_be_sent_ends_the_request() -> None:
     """So gRPC tells now and then of a client that leaves while a message waits for it."""
     answers = Answers(1000)
     context = Mock(write=AsyncMock(side_effect=RuntimeError("Failed execute_batch")))
     context.code.return_value = None
-
-    async def scenario() -> None:
-        stream = answers.handler("Generate", None)(pb.GenerateRequest(), context)
-        with pytest.raises(RuntimeError, match="execute_batch"):
-            await grpc_readers.write_all(stream, context)
-        assert answers.was_cancelled
-
-    asyncio.run(scenario())
+    stream = answers.handler("Generate", None)(pb.GenerateRequest(), context)
+    with pytest.raises(RuntimeError, match="execute_batch"):
+        await grpc_readers.write_all(stream, context)
+    assert answers.was_cancelled
 
 
 @pytest.mark.parametrize(("writes_s", "reads_s"), [(0.0, 0.3), (0.75, 0.0)])
-def test_slow_readers_and_slow_answers_take_as_long_as_they_take(
-    monkeypatch: pytest.MonkeyPatch, writes_s: float, reads_s: float
+async def test_slow_readers_and_slow_answers_take_as_long_as_they_take(
+    writes_s: float, reads_s: float
 ) -> None:
     num_pieces = 3 if reads_s else 2
-
-    async def scenario() -> None:
-        async with stream_of(Answers(num_pieces, writes_s)) as stream:
-            for _ in range(num_pieces):
-                assert await stream.read() == LARGE
-                await asyncio.sleep(reads_s)
-            assert await stream.read() == grpc.aio.EOF
-
-    run(scenario, monkeypatch)
+    async with stream_of(Answers(num_pieces, writes_s)) as stream:
+        for _ in range(num_pieces):
+            assert await stream.read() == LARGE
+            await asyncio.sleep(reads_s)
+        assert await stream.read() == grpc.aio.EOF

@@ -86,92 +86,70 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     [b"", b"GET", b"GET / HTTP/1.1\r\nhost: localhost\r\nx-lo", b"\r\n\r\n"],
     ids=["nothing", "a word", "half a header", "empty lines"],
 )
-def test_who_does_not_finish_a_header_is_given_up(beginning: bytes) -> None:
-    async def scenario() -> None:
-        async with client_of(Application(), head_s=SHORT_S) as (reader, writer):
-            writer.write(beginning)
-            assert await reader.read() == b""
-
-    run(scenario)
+async def test_who_does_not_finish_a_header_is_given_up(beginning: bytes) -> None:
+    async with client_of(Application(), head_s=SHORT_S) as (reader, writer):
+        writer.write(beginning)
+        assert await reader.read() == b""
 
 
-def test_who_does_not_finish_a_body_is_given_up_and_the_request_with_it() -> None:
-    async def scenario() -> None:
-        application = Application()
-        async with client_of(application, body_s=SHORT_S) as (reader, writer):
-            writer.write(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\nhalf")
-            assert await reader.read() == b""
-            assert (application.num_disconnected, application.num_answered) == (1, 0)
-
-    run(scenario)
+async def test_who_does_not_finish_a_body_is_given_up_and_the_request_with_it() -> None:
+    application = Application()
+    async with client_of(application, body_s=SHORT_S) as (reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\nhalf")
+        assert await reader.read() == b""
+        assert (application.num_disconnected, application.num_answered) == (1, 0)
 
 
-def test_a_header_without_an_end_is_refused() -> None:
-    async def scenario() -> None:
-        async with client_of(Application(), max_head_bytes=100_000) as (reader, writer):
-            # No more than it takes: what comes behind a refusal resets the connection.
-            start = b"GET / HTTP/1.1\r\nhost: localhost\r\nx-long: "
-            writer.write(start + b"a" * (100_001 - len(start)))
-            assert parse(await reader.read()).status == 431
-
-    run(scenario)
+async def test_a_header_without_an_end_is_refused() -> None:
+    async with client_of(Application(), max_head_bytes=100_000) as (reader, writer):
+        # No more than it takes: what comes behind a refusal resets the connection.
+        start = b"GET / HTTP/1.1\r\nhost: localhost\r\nx-long: "
+        writer.write(start + b"a" * (100_001 - len(start)))
+        assert parse(await reader.read()).status == 431
 
 
-def test_a_large_header_within_the_limit_is_read() -> None:
-    async def scenario() -> None:
-        async with client_of(Application(), max_head_bytes=100_000) as (reader, writer):
-            large = b"x-long: " + b"a" * 50_000
-            writer.write(b"GET / HTTP/1.1\r\nconnection: close\r\n" + large + b"\r\n\r\n")
-            assert parse(await reader.read()).body == b"ok"
-
-    run(scenario)
+async def test_a_large_header_within_the_limit_is_read() -> None:
+    async with client_of(Application(), max_head_bytes=100_000) as (reader, writer):
+        large = b"x-long: " + b"a" * 50_000
+        writer.write(b"GET / HTTP/1.1\r\nconnection: close\r\n" + large + b"\r\n\r\n")
+        assert parse(await reader.read()).body == b"ok"
 
 
-def test_who_does_not_read_is_given_up_and_the_request_with_it() -> None:
-    async def scenario() -> None:
-        application = Application(1000, b"x" * 65536)
-        async with serving(application, unread_s=SHORT_S) as port, _reading_nothing(port) as link:
-            link.send(GET)
-            while not application.num_answered:
-                await asyncio.sleep(0.005)
-            await _until_gone(link)
-
-    run(scenario)
+async def test_who_does_not_read_is_given_up_and_the_request_with_it() -> None:
+    application = Application(1000, b"x" * 65536)
+    async with serving(application, unread_s=SHORT_S) as port, _reading_nothing(port) as link:
+        link.send(GET)
+        while not application.num_answered:
+            await asyncio.sleep(0.005)
+        await _until_gone(link)
 
 
 @pytest.mark.parametrize("pauses", [1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_each_request_of_a_connection_has_the_whole_time(pauses: int) -> None:
+async def test_each_request_of_a_connection_has_the_whole_time(pauses: int) -> None:
     """Between them the keep-alive time of uvicorn holds, not ours."""
-
-    async def scenario() -> None:
-        application = Application()
-        async with client_of(application, head_s=AMPLE_S, body_s=AMPLE_S, unread_s=AMPLE_S) as (
-            reader,
-            writer,
-        ):
-            for _ in range(pauses):
-                writer.write(GET)
-                await reader.readuntil(b"0\r\n\r\n")
-                await asyncio.sleep(1.5 * AMPLE_S)
+    application = Application()
+    async with client_of(application, head_s=AMPLE_S, body_s=AMPLE_S, unread_s=AMPLE_S) as (
+        reader,
+        writer,
+    ):
+        for _ in range(pauses):
             writer.write(GET)
-            assert (await reader.readuntil(b"0\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            await reader.readuntil(b"0\r\n\r\n")
+            await asyncio.sleep(1.5 * AMPLE_S)
+        writer.write(GET)
+        assert (await reader.readuntil(b"0\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
-    run(scenario)
 
-
-def test_a_slow_answer_to_an_eager_reader_takes_as_long_as_it_takes() -> None:
+async def test_a_slow_answer_to_an_eager_reader_takes_as_long_as_it_takes() -> None:
     async def slow(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await asyncio.sleep(1.5 * AMPLE_S)
         await send({"type": "http.response.body", "body": b"late"})
 
-    async def scenario() -> None:
-        limits = {"head_s": AMPLE_S, "body_s": AMPLE_S, "unread_s": AMPLE_S}
-        async with client_of(slow, **limits) as (reader, writer):
-            writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-            assert parse(await reader.read()).body == b"late"
-
-    run(scenario)
+    limits = {"head_s": AMPLE_S, "body_s": AMPLE_S, "unread_s": AMPLE_S}
+    async with client_of(slow, **limits) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        assert parse(await reader.read()).body == b"late"
 
 
 def test_serves_proxies_take_this_protocol(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,65 +86,51 @@ async def started() -> AsyncIterator[TargetReplica]:
     await TargetReplica.__del__(replica)
 
 
-def test_the_constructor_does_not_wait_for_the_model_and_the_first_health_check_does(
+async def test_the_constructor_does_not_wait_for_the_model_and_the_first_health_check_does(
     loading: Loading,
 ) -> None:
-    async def scenario() -> None:
-        async with started() as replica:
-            assert not loading.has_ended
-            checks = [asyncio.create_task(replica.check_health()) for _ in range(2)]
-            await asyncio.sleep(0)
-            checks.pop().cancel()  # whoever no longer asks does not end it
-            await asyncio.sleep(0.01)
-            assert not checks[0].done()
-            loading.may_end.set()
-            await checks[0]
-            assert loading.has_ended
-            await replica.check_health()
-
-    asyncio.run(scenario())
+    async with started() as replica:
+        assert not loading.has_ended
+        checks = [asyncio.create_task(replica.check_health()) for _ in range(2)]
+        await asyncio.sleep(0)
+        checks.pop().cancel()  # whoever no longer asks does not end it
+        await asyncio.sleep(0.01)
+        assert not checks[0].done()
+        loading.may_end.set()
+        await checks[0]
+        assert loading.has_ended
+        await replica.check_health()
 
 
-def test_a_model_that_cannot_be_loaded_fails_every_health_check_and_is_told_in_its_words(
+async def test_a_model_that_cannot_be_loaded_fails_every_health_check_and_is_told_in_its_words(
     loading: Loading,
 ) -> None:
     loading.failure = ModelNotSupportedError("folder: no tokenizer")
     loading.may_end.set()
-
-    async def scenario() -> None:
-        async with started() as replica:
-            for _ in range(2):
-                with pytest.raises(ModelNotSupportedError) as failed:
-                    await replica.check_health()
-                told = "".join(traceback.format_exception(failed.value))
-                assert refusal_in(told) == "folder: no tokenizer"
-
-    asyncio.run(scenario())
+    async with started() as replica:
+        for _ in range(2):
+            with pytest.raises(ModelNotSupportedError) as failed:
+                await replica.check_health()
+            told = "".join(traceback.format_exception(failed.value))
+            assert refusal_in(told) == "folder: no tokenizer"
 
 
-def test_one_that_is_ended_while_it_loads_does_not_go_on_to_work(loading: Loading) -> None:
-    async def scenario() -> None:
-        async with started() as replica:
-            await asyncio.sleep(0)
-        assert not loading.has_ended
-        loading.may_end.set()
-        with pytest.raises(asyncio.CancelledError):
-            await replica.check_health()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(scenario())
+async def test_one_that_is_ended_while_it_loads_does_not_go_on_to_work(loading: Loading) -> None:
+    async with started() as replica:
+        await asyncio.sleep(0)
+    assert not loading.has_ended
+    loading.may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await replica.check_health()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def test_one_whose_lease_does_not_end_is_not_healthy(
+async def test_one_whose_lease_does_not_end_is_not_healthy(
     loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loading.may_end.set()
-
-    async def scenario() -> None:
-        async with started() as replica:
+    async with started() as replica:
+        await replica.check_health()
+        monkeypatch.setattr(serving.WorkLoop, "is_stuck", True)
+        with pytest.raises(RuntimeError, match="run for too long"):
             await replica.check_health()
-            monkeypatch.setattr(serving.WorkLoop, "is_stuck", True)
-            with pytest.raises(RuntimeError, match="run for too long"):
-                await replica.check_health()
-
-    asyncio.run(scenario())

@@ -97,25 +97,21 @@ async def registered(call: Any, info: ReplicaInfo) -> None:
 
 
 @pytest.mark.parametrize("method", ["Work", "Generate", "PoolStatus", "NoSuchMethod"])
-def test_without_the_token_no_method_reads_a_byte(
+async def test_without_the_token_no_method_reads_a_byte(
     method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nor tells whether it exists: more than the port takes of anybody is not read either."""
     huge = b"\x00" * (10 * LIMITS.max_message_bytes)
-
-    async def scenario() -> None:
-        async with undisturbed() as (parts, endpoint):
-            for token in ("", "guessed", endpoint.token[:-1], endpoint.token + "0"):
-                async with endpoint.channel() as channel:
-                    ask = channel.unary_unary(f"{SERVICE}/{method}")
-                    metadata = (("authorization", token),) if token else ()
-                    with pytest.raises(grpc.aio.AioRpcError) as refused:
-                        await ask(huge, metadata=metadata)
-                    assert refused.value.code() is CODE.UNAUTHENTICATED
-            assert parts.driver.num_streams == 2
-            assert endpoint.token not in caplog.text
-
-    run(scenario)
+    async with undisturbed() as (parts, endpoint):
+        for token in ("", "guessed", endpoint.token[:-1], endpoint.token + "0"):
+            async with endpoint.channel() as channel:
+                ask = channel.unary_unary(f"{SERVICE}/{method}")
+                metadata = (("authorization", token),) if token else ()
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await ask(huge, metadata=metadata)
+                assert refused.value.code() is CODE.UNAUTHENTICATED
+        assert parts.driver.num_streams == 2
+        assert endpoint.token not in caplog.text
 
 
 def test_refusals_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -132,18 +128,14 @@ def test_refusals_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
     assert len(told) == 7  # 1, 2, 4 ... 64
 
 
-def test_huge_headers_harm_nobody() -> None:
+async def test_huge_headers_harm_nobody() -> None:
     huge = tuple((f"x-{number}", "x" * 1000) for number in range(1000))
-
-    async def scenario() -> None:
-        async with undisturbed(300) as (_, endpoint), endpoint.channel() as channel:
-            for _ in range(5):
-                call = pb_grpc.CoordinatorServiceStub(channel).PoolStatus(
-                    public_pb.PoolStatusRequest(), metadata=(*endpoint.metadata, *huge)
-                )
-                assert await call.code() is CODE.RESOURCE_EXHAUSTED
-
-    run(scenario)
+    async with undisturbed(300) as (_, endpoint), endpoint.channel() as channel:
+        for _ in range(5):
+            call = pb_grpc.CoordinatorServiceStub(channel).PoolStatus(
+                public_pb.PoolStatusRequest(), metadata=(*endpoint.metadata, *huge)
+            )
+            assert await call.code() is CODE.RESOURCE_EXHAUSTED
 
 
 @pytest.mark.parametrize(
@@ -155,82 +147,64 @@ def test_huge_headers_harm_nobody() -> None:
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 99,
     ],
 )
-def test_bytes_that_are_no_http2_harm_nobody(garbage: bytes) -> None:
-    async def scenario() -> None:
-        async with undisturbed() as (parts, endpoint):
-            host, _, port = endpoint.address.rpartition(":")
-            guests = [await asyncio.open_connection(host, int(port)) for _ in range(50)]
-            for _, writer in guests:
-                writer.write(garbage)
-                with contextlib.suppress(ConnectionError):
-                    await writer.drain()
-            assert parts.driver.num_streams == 2
-            for _, writer in guests:
-                writer.close()
-
-    run(scenario)
-
-
-def test_a_connection_that_says_nothing_is_dropped() -> None:
-    limits = PortLimits(handshake_timeout_ms=300)
-
-    async def scenario() -> None:
-        async with cell(PLAIN, port_limits=limits) as parts:
-            assert parts.endpoint is not None
-            host, _, port = parts.endpoint.address.rpartition(":")
-            reader, writer = await asyncio.open_connection(host, int(port))
-            await reader.read()  # returns when the other side has hung up
+async def test_bytes_that_are_no_http2_harm_nobody(garbage: bytes) -> None:
+    async with undisturbed() as (parts, endpoint):
+        host, _, port = endpoint.address.rpartition(":")
+        guests = [await asyncio.open_connection(host, int(port)) for _ in range(50)]
+        for _, writer in guests:
+            writer.write(garbage)
+            with contextlib.suppress(ConnectionError):
+                await writer.drain()
+        assert parts.driver.num_streams == 2
+        for _, writer in guests:
             writer.close()
 
-    run(scenario)
+
+async def test_a_connection_that_says_nothing_is_dropped() -> None:
+    limits = PortLimits(handshake_timeout_ms=300)
+    async with cell(PLAIN, port_limits=limits) as parts:
+        assert parts.endpoint is not None
+        host, _, port = parts.endpoint.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        await reader.read()  # returns when the other side has hung up
+        writer.close()
 
 
-def test_a_connection_without_a_stream_is_dropped() -> None:
+async def test_a_connection_without_a_stream_is_dropped() -> None:
     limits = PortLimits(idle_timeout_ms=300)
-
-    async def scenario() -> None:
-        async with cell(PLAIN, port_limits=limits) as parts:
-            assert parts.endpoint is not None
-            async with parts.endpoint.channel() as channel:
-                await channel.channel_ready()
-                await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
-
-    run(scenario)
+    async with cell(PLAIN, port_limits=limits) as parts:
+        assert parts.endpoint is not None
+        async with parts.endpoint.channel() as channel:
+            await channel.channel_ready()
+            await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
 
 
 @pytest.mark.parametrize("method", ["Work", "Generate"])
 @pytest.mark.parametrize("is_greeted", [False, True])
-def test_what_is_no_protobuf_ends_its_stream_alone(method: str, is_greeted: bool) -> None:
-    async def scenario() -> None:
-        async with undisturbed() as (parts, endpoint):
-            async with stream(endpoint, method, encode=bytes) as call:
-                if is_greeted and method == "Work":
-                    first = pb.WorkUp(register=register_to_pb(information()))
-                    await call.write(first.SerializeToString())
-                    await until(lambda: "guest" in parts.driver.replicas)
-                await write(call, b"\xff\xff\xff\xff")
-                await end_of(call)
-            await until(lambda: parts.driver.num_streams == 2)
-
-    run(scenario)
+async def test_what_is_no_protobuf_ends_its_stream_alone(method: str, is_greeted: bool) -> None:
+    async with undisturbed() as (parts, endpoint):
+        async with stream(endpoint, method, encode=bytes) as call:
+            if is_greeted and method == "Work":
+                first = pb.WorkUp(register=register_to_pb(information()))
+                await call.write(first.SerializeToString())
+                await until(lambda: "guest" in parts.driver.replicas)
+            await write(call, b"\xff\xff\xff\xff")
+            await end_of(call)
+        await until(lambda: parts.driver.num_streams == 2)
 
 
-def test_a_message_over_the_bound_ends_its_stream_alone() -> None:
+async def test_a_message_over_the_bound_ends_its_stream_alone() -> None:
     """It is a proper one; below the bound the stream would go on."""
-
-    async def scenario() -> None:
-        async with undisturbed() as (parts, endpoint):
-            async with stream(endpoint, "Generate") as call:
-                for num_bytes in (0, 1):
-                    name = "x" * (LIMITS.max_message_bytes * num_bytes + 1)
-                    abort = public_pb.AbortRequest(request_id=name)
-                    await call.write(pb.GenerateUp(abort=abort))
-                    if not num_bytes:
-                        await until_told(call, name)
-                await end_of(call)
-            await until(lambda: parts.driver.num_streams == 2)
-
-    run(scenario)
+    async with undisturbed() as (parts, endpoint):
+        async with stream(endpoint, "Generate") as call:
+            for num_bytes in (0, 1):
+                name = "x" * (LIMITS.max_message_bytes * num_bytes + 1)
+                abort = public_pb.AbortRequest(request_id=name)
+                await call.write(pb.GenerateUp(abort=abort))
+                if not num_bytes:
+                    await until_told(call, name)
+            await end_of(call)
+        await until(lambda: parts.driver.num_streams == 2)
 
 
 async def until_told(call: Any, aborted: str) -> None:
@@ -238,32 +212,24 @@ async def until_told(call: Any, aborted: str) -> None:
         pass
 
 
-def test_who_never_registers_is_dropped() -> None:
-    async def scenario() -> None:
-        async with undisturbed() as (parts, endpoint), contextlib.AsyncExitStack() as stack:
-            calls = [await stack.enter_async_context(stream(endpoint, "Work")) for _ in range(8)]
-            codes = await asyncio.gather(*map(end_of, calls))
-            assert set(codes) == {CODE.DEADLINE_EXCEEDED}
-            assert set(parts.driver.replicas) == {"t0"}
-
-    run(scenario)
+async def test_who_never_registers_is_dropped() -> None:
+    async with undisturbed() as (parts, endpoint), contextlib.AsyncExitStack() as stack:
+        calls = [await stack.enter_async_context(stream(endpoint, "Work")) for _ in range(8)]
+        codes = await asyncio.gather(*map(end_of, calls))
+        assert set(codes) == {CODE.DEADLINE_EXCEEDED}
+        assert set(parts.driver.replicas) == {"t0"}
 
 
-def test_more_streams_than_the_port_takes_are_refused() -> None:
-    async def scenario() -> None:
-        async with undisturbed() as (parts, endpoint), contextlib.AsyncExitStack() as stack:
-            calls = [
-                await stack.enter_async_context(stream(endpoint, "Generate")) for _ in range(60)
-            ]
-            firsts = [asyncio.create_task(call.read()) for call in calls]
-            done, _ = await asyncio.wait(firsts, timeout=5)
-            refused = [task for task in done if task.exception() is not None]
-            assert parts.driver.num_streams <= LIMITS.max_streams
-            assert len(refused) == len(calls) - (LIMITS.max_streams - 2)
-            code = refused[0].exception().code()  # type: ignore[union-attr]
-            assert code is CODE.RESOURCE_EXHAUSTED
-
-    run(scenario)
+async def test_more_streams_than_the_port_takes_are_refused() -> None:
+    async with undisturbed() as (parts, endpoint), contextlib.AsyncExitStack() as stack:
+        calls = [await stack.enter_async_context(stream(endpoint, "Generate")) for _ in range(60)]
+        firsts = [asyncio.create_task(call.read()) for call in calls]
+        done, _ = await asyncio.wait(firsts, timeout=5)
+        refused = [task for task in done if task.exception() is not None]
+        assert parts.driver.num_streams <= LIMITS.max_streams
+        assert len(refused) == len(calls) - (LIMITS.max_streams - 2)
+        code = refused[0].exception().code()  # type: ignore[union-attr]
+        assert code is CODE.RESOURCE_EXHAUSTED
 
 
 def older(info: ReplicaInfo) -> pb.Register:
@@ -295,32 +261,26 @@ def nobody(info: ReplicaInfo) -> pb.Register:
         (register_to_pb(information(fingerprint="x" * 2000)), "at most 1024"),
     ],
 )
-def test_a_replica_that_does_not_fit_is_told_why_and_kept_out(
+async def test_a_replica_that_does_not_fit_is_told_why_and_kept_out(
     introduction: pb.Register, reason: str
 ) -> None:
-    async def scenario() -> None:
-        async with undisturbed() as (parts, endpoint), stream(endpoint, "Work") as call:
-            await call.write(pb.WorkUp(register=introduction))
-            assert await end_of(call) is CODE.FAILED_PRECONDITION
-            assert reason in await call.details()
-            assert set(parts.driver.replicas) == {"t0"}
-
-    run(scenario)
+    async with undisturbed() as (parts, endpoint), stream(endpoint, "Work") as call:
+        await call.write(pb.WorkUp(register=introduction))
+        assert await end_of(call) is CODE.FAILED_PRECONDITION
+        assert reason in await call.details()
+        assert set(parts.driver.replicas) == {"t0"}
 
 
-def test_whatever_comes_instead_of_an_introduction_is_refused() -> None:
-    async def scenario() -> None:
-        async with undisturbed() as (parts, endpoint):
-            for first in (pb.WorkUp(drain=pb.Drain()), pb.WorkUp(result=pb.GroupResult())):
-                async with stream(endpoint, "Work") as call:
-                    await call.write(first)
-                    assert await end_of(call) is CODE.FAILED_PRECONDITION
+async def test_whatever_comes_instead_of_an_introduction_is_refused() -> None:
+    async with undisturbed() as (parts, endpoint):
+        for first in (pb.WorkUp(drain=pb.Drain()), pb.WorkUp(result=pb.GroupResult())):
             async with stream(endpoint, "Work") as call:
-                await call.done_writing()
+                await call.write(first)
                 assert await end_of(call) is CODE.FAILED_PRECONDITION
-            assert set(parts.driver.replicas) == {"t0"}
-
-    run(scenario)
+        async with stream(endpoint, "Work") as call:
+            await call.done_writing()
+            assert await end_of(call) is CODE.FAILED_PRECONDITION
+        assert set(parts.driver.replicas) == {"t0"}
 
 
 Spoil = Callable[[pb.GroupResult], object]
@@ -362,21 +322,18 @@ async def trusted_guest() -> AsyncIterator[tuple[Cell, Any, pb.GroupResult]]:
     ],
     ids=["another epoch", "another lease", "the same again"],
 )
-def test_replayed_answers_are_dropped(spoil: Spoil) -> None:
-    async def scenario() -> None:
-        async with trusted_guest() as (parts, call, right):
-            await call.write(pb.WorkUp(result=right))
-            await leased(call)
-            again = pb.GroupResult()
-            again.CopyFrom(right)
-            spoil(again)
-            again.token_ids = pack_ids([7] * len(unpack_ids(right.token_ids)))
-            for _ in range(3):
-                await call.write(pb.WorkUp(result=again))
-            await until(lambda: parts.driver.scheduler.counters().num_stale_results == 3)
-            assert "guest" in parts.driver.replicas
-
-    run(scenario)
+async def test_replayed_answers_are_dropped(spoil: Spoil) -> None:
+    async with trusted_guest() as (parts, call, right):
+        await call.write(pb.WorkUp(result=right))
+        await leased(call)
+        again = pb.GroupResult()
+        again.CopyFrom(right)
+        spoil(again)
+        again.token_ids = pack_ids([7] * len(unpack_ids(right.token_ids)))
+        for _ in range(3):
+            await call.write(pb.WorkUp(result=again))
+        await until(lambda: parts.driver.scheduler.counters().num_stale_results == 3)
+        assert "guest" in parts.driver.replicas
 
 
 def shape(place: int, value: int) -> Spoil:
@@ -409,17 +366,14 @@ def shape(place: int, value: int) -> Spoil:
         shape(3, -1),
     ],
 )
-def test_a_replica_that_answers_nonsense_loses_its_stream_and_no_client_a_token(
+async def test_a_replica_that_answers_nonsense_loses_its_stream_and_no_client_a_token(
     spoil: Spoil,
 ) -> None:
-    async def scenario() -> None:
-        async with trusted_guest() as (parts, call, right):
-            spoil(right)
-            await write(call, pb.WorkUp(result=right))
-            await end_of(call)
-            await until(lambda: set(parts.driver.replicas) == {"t0"})
-
-    run(scenario)
+    async with trusted_guest() as (parts, call, right):
+        spoil(right)
+        await write(call, pb.WorkUp(result=right))
+        await end_of(call)
+        await until(lambda: set(parts.driver.replicas) == {"t0"})
 
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 4))]
@@ -433,54 +387,46 @@ def mutated(message: Any, random_: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_mutated_submissions_harm_nobody(seed: int) -> None:
+async def test_mutated_submissions_harm_nobody(seed: int) -> None:
     random_ = random.Random(seed)
-
-    async def scenario() -> None:
-        async with undisturbed(300) as (parts, endpoint):
-            for number in range(50):
-                whole = request(f"guest {number}", 20, emitted_token_ids=(1, 2))
-                message = pb.GenerateUp(submit=submit_to_pb(whole, resume=True))
-                async with stream(endpoint, "Generate", encode=bytes) as call:
-                    await call.read()
-                    await write(call, mutated(message, random_))
-                    await call.done_writing()
-                    await end_of(call)
-                assert parts.driver.failure is None
-
-    run(scenario)
+    async with undisturbed(300) as (parts, endpoint):
+        for number in range(50):
+            whole = request(f"guest {number}", 20, emitted_token_ids=(1, 2))
+            message = pb.GenerateUp(submit=submit_to_pb(whole, resume=True))
+            async with stream(endpoint, "Generate", encode=bytes) as call:
+                await call.read()
+                await write(call, mutated(message, random_))
+                await call.done_writing()
+                await end_of(call)
+            assert parts.driver.failure is None
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_mutated_answers_harm_nobody(seed: int) -> None:
+async def test_mutated_answers_harm_nobody(seed: int) -> None:
     random_ = random.Random(seed)
-
-    async def scenario() -> None:
-        async with undisturbed(300) as (parts, endpoint):
-            client = next(iter(parts.clients.values()))
-            asked = request("leased to guests", 300)
-            answer = asyncio.create_task(collect(client, asked))
-            for number in range(20):
-                async with stream(endpoint, "Work", encode=bytes) as call:
-                    info = information(f"guest {number}", role=Role.DRAFT)
-                    first = pb.WorkUp(register=register_to_pb(info))
-                    await call.write(first.SerializeToString())
-                    await call.read()
-                    lease = GroupLease(
-                        lease_id=1,
-                        epoch=parts.driver.epoch,
-                        replica_id="",
-                        role=Role.DRAFT,
-                        rows=(),
-                        ttl_s=1,
-                    )
-                    right = answer_to(lease, Role.DRAFT)
-                    right.shapes, right.token_ids = pack_ids([1, 2, 1, 0]), pack_ids([3])
-                    right.sequence_ids.append(1)
-                    await write(call, mutated(pb.WorkUp(result=right), random_))
-                    await call.done_writing()
-                    await end_of(call)
-                assert parts.driver.failure is None
-            assert await answer == expected(asked)
-
-    run(scenario)
+    async with undisturbed(300) as (parts, endpoint):
+        client = next(iter(parts.clients.values()))
+        asked = request("leased to guests", 300)
+        answer = asyncio.create_task(collect(client, asked))
+        for number in range(20):
+            async with stream(endpoint, "Work", encode=bytes) as call:
+                info = information(f"guest {number}", role=Role.DRAFT)
+                first = pb.WorkUp(register=register_to_pb(info))
+                await call.write(first.SerializeToString())
+                await call.read()
+                lease = GroupLease(
+                    lease_id=1,
+                    epoch=parts.driver.epoch,
+                    replica_id="",
+                    role=Role.DRAFT,
+                    rows=(),
+                    ttl_s=1,
+                )
+                right = answer_to(lease, Role.DRAFT)
+                right.shapes, right.token_ids = pack_ids([1, 2, 1, 0]), pack_ids([3])
+                right.sequence_ids.append(1)
+                await write(call, mutated(pb.WorkUp(result=right), random_))
+                await call.done_writing()
+                await end_of(call)
+            assert parts.driver.failure is None
+        assert await answer == expected(asked)

@@ -25,7 +25,7 @@ from specdec_core.messages import LeaseRow, RowResult, RowStatus
 from tests.deployments.cell import Cell
 from tests.deployments.coordinator.test_cell import until
 from tests.deployments.fake_replica import FakeReplica
-from tests.deployments.http_server import TEXT, completion, run, server
+from tests.deployments.http_server import TEXT, completion, server
 from tests.deployments.ingress.test_grpc_api import FakeContext, api
 
 KEY = "sk-a-key-that-must-stay-secret"
@@ -135,21 +135,20 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("key", [KEY, WRONG])
-def test_http_logs_neither_keys_nor_prompts(key: str, logged: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        async with server(keys=(KEY,), compat=MetricsCompat.VLLM) as (client, parts):
-            headers = {"Authorization": f"Bearer {key}"}
-            for path, body in ASKED:
-                answer = await client.post(path, content=json.dumps(body), headers=headers)
-                assert key not in answer.text
-            text = (await client.get("/metrics", headers=headers)).text
-            text = text.replace(f"name of {KEY}", "")  # what this key is called in the tests
-            assert parts.endpoint is not None
-            assert key not in text
-            assert parts.endpoint.token not in text
-            check_log(logged, parts)
-
-    run(scenario)
+async def test_http_logs_neither_keys_nor_prompts(
+    key: str, logged: pytest.LogCaptureFixture
+) -> None:
+    async with server(keys=(KEY,), compat=MetricsCompat.VLLM) as (client, parts):
+        headers = {"Authorization": f"Bearer {key}"}
+        for path, body in ASKED:
+            answer = await client.post(path, content=json.dumps(body), headers=headers)
+            assert key not in answer.text
+        text = (await client.get("/metrics", headers=headers)).text
+        text = text.replace(f"name of {KEY}", "")  # what this key is called in the tests
+        assert parts.endpoint is not None
+        assert key not in text
+        assert parts.endpoint.token not in text
+        check_log(logged, parts)
 
 
 def row_fails(replica: FakeReplica, row: LeaseRow) -> RowResult:
@@ -171,7 +170,7 @@ def breaks(*arguments: object) -> None:
         ("deployments.ingress.generation.GenerationService.prepare", breaks, 500),
     ],
 )
-def test_nor_when_the_service_itself_fails(
+async def test_nor_when_the_service_itself_fails(
     place: str,
     behaviour: Callable[..., Any],
     status: int | None,
@@ -179,25 +178,23 @@ def test_nor_when_the_service_itself_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`status` None: the replica is gone, and the request waits for another."""
-
-    async def scenario() -> None:
-        async with server(keys=(KEY,)) as (client, parts):
-            monkeypatch.setattr(place, behaviour)
-            headers = {"Authorization": f"Bearer {KEY}"}
-            body = completion(prompt=PROMPT)
-            answer = asyncio.create_task(client.post("/v1/completions", json=body, headers=headers))
-            if status is None:
-                await until(lambda: parts.loops["t0"].failure is not None)
-                answer.cancel()
-            else:
-                assert (await answer).status_code == status
-            check_log(logged, parts)
-
-    run(scenario)
+    async with server(keys=(KEY,)) as (client, parts):
+        monkeypatch.setattr(place, behaviour)
+        headers = {"Authorization": f"Bearer {KEY}"}
+        body = completion(prompt=PROMPT)
+        answer = asyncio.create_task(client.post("/v1/completions", json=body, headers=headers))
+        if status is None:
+            await until(lambda: parts.loops["t0"].failure is not None)
+            answer.cancel()
+        else:
+            assert (await answer).status_code == status
+        check_log(logged, parts)
 
 
 @pytest.mark.parametrize("key", [KEY, WRONG, ""])
-def test_grpc_logs_neither_keys_nor_prompts(key: str, logged: pytest.LogCaptureFixture) -> None:
+async def test_grpc_logs_neither_keys_nor_prompts(
+    key: str, logged: pytest.LogCaptureFixture
+) -> None:
     asked = [
         pb.GenerateRequest(prompt=PROMPT, sampling=pb.SamplingParams(max_tokens=3)),
         pb.GenerateRequest(prompt=PROMPT, sampling=pb.SamplingParams(max_tokens=100_000)),
@@ -208,23 +205,16 @@ def test_grpc_logs_neither_keys_nor_prompts(key: str, logged: pytest.LogCaptureF
             chat=pb.ChatMessages(messages=[pb.ChatMessage(role=PROMPT, content=PROMPT)])
         ),
     ]
-
-    async def scenario() -> None:
-        async with api(keys=(KEY,)) as (calls, parts):
-            for message in asked:
-                context = FakeContext(key=key)
-                await calls.generate_once(message, context)
-                assert KEY not in context.details
-                assert not key or key not in context.details
-            check_log(logged, parts)
-
-    run(scenario)
+    async with api(keys=(KEY,)) as (calls, parts):
+        for message in asked:
+            context = FakeContext(key=key)
+            await calls.generate_once(message, context)
+            assert KEY not in context.details
+            assert not key or key not in context.details
+        check_log(logged, parts)
 
 
-def test_the_coordinators_token_is_in_no_representation() -> None:
-    async def scenario() -> None:
-        async with server() as (_, parts):
-            assert parts.endpoint is not None
-            assert parts.endpoint.token not in f"{parts.endpoint!r} {parts.endpoint}"
-
-    run(scenario)
+async def test_the_coordinators_token_is_in_no_representation() -> None:
+    async with server() as (_, parts):
+        assert parts.endpoint is not None
+        assert parts.endpoint.token not in f"{parts.endpoint!r} {parts.endpoint}"

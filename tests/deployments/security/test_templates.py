@@ -17,7 +17,7 @@ from deployments.text.chat_messages import TemplateInput
 from deployments.text.chat_rendering import ChatOptions, compile_template
 from deployments.text.template_process import render_apart
 from specdec_core.errors import InvalidRequestError
-from tests.deployments.http_server import TEXT, run, server
+from tests.deployments.http_server import TEXT, server
 
 MESSAGES = [{"role": "user", "content": "HELLO"}]
 
@@ -104,27 +104,24 @@ def test_a_refusal_names_the_setting(name: str) -> None:
     assert refused.value.param == "chat_template"
 
 
-def test_others_are_answered_while_templates_loop() -> None:
-    async def scenario() -> None:
-        text = replace(TEXT, max_template_seconds=1.0)
-        async with server(text=text, trusts_chat_templates=True) as (client, _):
-            body: dict[str, Any] = {"messages": MESSAGES, "max_tokens": 2}
-            looping = [
-                asyncio.create_task(
-                    client.post(
-                        "/v1/chat/completions", json=body | {"chat_template": EXPENSIVE["loops"]}
-                    )
+async def test_others_are_answered_while_templates_loop() -> None:
+    text = replace(TEXT, max_template_seconds=1.0)
+    async with server(text=text, trusts_chat_templates=True) as (client, _):
+        body: dict[str, Any] = {"messages": MESSAGES, "max_tokens": 2}
+        looping = [
+            asyncio.create_task(
+                client.post(
+                    "/v1/chat/completions", json=body | {"chat_template": EXPENSIVE["loops"]}
                 )
-                for _ in range(20)
-            ]
-            await asyncio.sleep(0)
-            answer = await client.post("/v1/chat/completions", json=body)
-            assert answer.status_code == 200
-            assert not any(task.done() for task in looping)
-            for task in looping:
-                task.cancel()
-
-    run(scenario)
+            )
+            for _ in range(20)
+        ]
+        await asyncio.sleep(0)
+        answer = await client.post("/v1/chat/completions", json=body)
+        assert answer.status_code == 200
+        assert not any(task.done() for task in looping)
+        for task in looping:
+            task.cancel()
 
 
 def test_a_templates_process_sees_none_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 from deployments.wire import liveness as silence
 from specdec_core.messages import Role
 from tests.deployments.cell import Cell, cell
-from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, run, until
+from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, until
 
 
 class Cable:
@@ -68,22 +68,18 @@ async def behind_a_cable() -> AsyncIterator[tuple[Cell, Cable]]:
             yield parts, cable
 
 
-def test_the_coordinator_forgets_a_replica_that_has_fallen_silent(
+async def test_the_coordinator_forgets_a_replica_that_has_fallen_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(silence, "HEARTBEAT_S", 0.2)
     monkeypatch.setattr(silence, "SILENCE_S", 1.0)
-
-    async def scenario() -> None:
-        async with behind_a_cable() as (parts, cable):
-            asked = request(num_tokens=200)
-            answer = asyncio.create_task(collect(await parts.client("direct"), asked))
-            cable.cut()
-            await until(lambda: "t0" not in parts.driver.replicas)
-            parts.start_replica("t1", Role.TARGET)
-            assert await answer == expected(asked)
-
-    run(scenario)
+    async with behind_a_cable() as (parts, cable):
+        asked = request(num_tokens=200)
+        answer = asyncio.create_task(collect(await parts.client("direct"), asked))
+        cable.cut()
+        await until(lambda: "t0" not in parts.driver.replicas)
+        parts.start_replica("t1", Role.TARGET)
+        assert await answer == expected(asked)
 
 
 def connections_to(port: int) -> Iterator[socket.socket]:
@@ -95,21 +91,17 @@ def connections_to(port: int) -> Iterator[socket.socket]:
                 yield own
 
 
-def test_unacknowledged_bytes_end_a_connection_after_ten_seconds() -> None:
+async def test_unacknowledged_bytes_end_a_connection_after_ten_seconds() -> None:
     """The kernel's part of it, which a test without a second machine cannot see at work."""
-
-    async def scenario() -> None:
-        async with cell(PLAIN) as parts:
-            parts.start_replica("t0", Role.TARGET)
-            await parts.client()
-            await until(lambda: parts.driver.num_streams == 2)
-            assert parts.endpoint is not None
-            port = int(parts.endpoint.address.rpartition(":")[2])
-            limits = [
-                own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-                for own in connections_to(port)
-            ]
-            assert len(limits) >= 2
-            assert set(limits) == {10_000}
-
-    run(scenario)
+    async with cell(PLAIN) as parts:
+        parts.start_replica("t0", Role.TARGET)
+        await parts.client()
+        await until(lambda: parts.driver.num_streams == 2)
+        assert parts.endpoint is not None
+        port = int(parts.endpoint.address.rpartition(":")[2])
+        limits = [
+            own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            for own in connections_to(port)
+        ]
+        assert len(limits) >= 2
+        assert set(limits) == {10_000}

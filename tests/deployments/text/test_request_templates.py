@@ -10,7 +10,7 @@ import pytest
 from deployments.text.chat_rendering import ChatOptions
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.fake_text import FakeBackend, fake_text_model
-from tests.deployments.http_server import TEXT, run, server
+from tests.deployments.http_server import TEXT, server
 
 MESSAGES = [{"role": "user", "content": "HELLO"}]
 TWICE = "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}"
@@ -29,16 +29,13 @@ def chat(**fields: Any) -> dict[str, Any]:
     return {"messages": MESSAGES, "max_tokens": 2, "return_token_ids": True} | fields
 
 
-def test_a_template_of_a_request_is_used_where_that_is_allowed() -> None:
-    async def scenario() -> None:
-        async with server(trusts_chat_templates=True) as (client, _):
-            answer = await client.post("/v1/chat/completions", json=chat(chat_template=TWICE))
-            (choice,) = answer.json()["choices"]
-            assert choice["prompt_token_ids"] == list(TEXT.encode("HELLOHELLO"))
-            plain = await client.post("/v1/chat/completions", json=chat())
-            assert plain.json()["choices"][0]["prompt_token_ids"] == list(TEXT.encode("HELLO"))
-
-    run(scenario)
+async def test_a_template_of_a_request_is_used_where_that_is_allowed() -> None:
+    async with server(trusts_chat_templates=True) as (client, _):
+        answer = await client.post("/v1/chat/completions", json=chat(chat_template=TWICE))
+        (choice,) = answer.json()["choices"]
+        assert choice["prompt_token_ids"] == list(TEXT.encode("HELLOHELLO"))
+        plain = await client.post("/v1/chat/completions", json=chat())
+        assert plain.json()["choices"][0]["prompt_token_ids"] == list(TEXT.encode("HELLO"))
 
 
 @pytest.mark.parametrize(
@@ -50,15 +47,12 @@ def test_a_template_of_a_request_is_used_where_that_is_allowed() -> None:
         (True, "{{ raise_exception('no') }}", "the chat template refuses: no"),
     ],
 )
-def test_other_templates_are_refused(allowed: bool, template: str, message: str) -> None:
-    async def scenario() -> None:
-        async with server(trusts_chat_templates=allowed) as (client, parts):
-            answer = await client.post("/v1/chat/completions", json=chat(chat_template=template))
-            assert answer.status_code == 400
-            assert message in answer.json()["error"]["message"]
-            assert not parts.replicas["t0"].rules_seen
-
-    run(scenario)
+async def test_other_templates_are_refused(allowed: bool, template: str, message: str) -> None:
+    async with server(trusts_chat_templates=allowed) as (client, parts):
+        answer = await client.post("/v1/chat/completions", json=chat(chat_template=template))
+        assert answer.status_code == 400
+        assert message in answer.json()["error"]["message"]
+        assert not parts.replicas["t0"].rules_seen
 
 
 def test_tools_need_a_template_that_shows_them() -> None:

@@ -26,7 +26,7 @@ from deployments.text.structured_output import (
 from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
-from tests.deployments.http_server import completion, run, server
+from tests.deployments.http_server import completion, server
 from tests.service.tiny_folder import save_tiny_llama
 
 pytest.importorskip("llguidance")
@@ -168,19 +168,16 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-def test_what_cannot_be_a_grammar_is_refused_by_name() -> None:
-    async def scenario() -> None:
-        async with server() as (client, _):
-            for fields, message, _ in REFUSALS:
-                if "surrogate" in message:  # the whole body is refused before
-                    continue
-                body = json.dumps(completion(**fields))
-                headers = {"Content-Type": "application/json"}
-                answer = await client.post("/v1/completions", content=body, headers=headers)
-                assert answer.status_code == 400, (fields, answer.text)
-                assert message in answer.json()["error"]["message"], (fields, answer.text)
-
-    run(scenario)
+async def test_what_cannot_be_a_grammar_is_refused_by_name() -> None:
+    async with server() as (client, _):
+        for fields, message, _ in REFUSALS:
+            if "surrogate" in message:  # the whole body is refused before
+                continue
+            body = json.dumps(completion(**fields))
+            headers = {"Content-Type": "application/json"}
+            answer = await client.post("/v1/completions", content=body, headers=headers)
+            assert answer.status_code == 400, (fields, answer.text)
+            assert message in answer.json()["error"]["message"], (fields, answer.text)
 
 
 def check(fields: dict[str, Any]) -> None:
@@ -229,21 +226,18 @@ def test_special_tokens_of_any_model_may_stand_in_a_grammar() -> None:
     )
 
 
-def test_a_grammar_reaches_the_replicas() -> None:
-    async def scenario() -> None:
-        async with server() as (client, parts):
-            asked = [
-                {"response_format": {"type": "text"}},
-                {"response_format": {"type": "json_object"}},
-                {"structured_outputs": {"choice": ["a", "b"]}},
-            ]
-            for fields in asked:
-                answer = await client.post("/v1/completions", json=completion(**fields))
-                assert answer.status_code == 200, answer.text
-            seen = [rules.params.grammar for rules in parts.replicas["t0"].rules_seen]
-            assert seen == [None, ANY_OBJECT, choice(["a", "b"])]
-
-    run(scenario)
+async def test_a_grammar_reaches_the_replicas() -> None:
+    async with server() as (client, parts):
+        asked = [
+            {"response_format": {"type": "text"}},
+            {"response_format": {"type": "json_object"}},
+            {"structured_outputs": {"choice": ["a", "b"]}},
+        ]
+        for fields in asked:
+            answer = await client.post("/v1/completions", json=completion(**fields))
+            assert answer.status_code == 200, answer.text
+        seen = [rules.params.grammar for rules in parts.replicas["t0"].rules_seen]
+        assert seen == [None, ANY_OBJECT, choice(["a", "b"])]
 
 
 def test_too_long_a_grammar_is_refused() -> None:

@@ -69,45 +69,41 @@ def test_a_completion_is_one_trace_from_the_client_to_every_round() -> None:
     assert states == {"vendor=opaque"}
 
 
-def test_the_span_says_what_the_conventions_ask_for() -> None:
+async def test_the_span_says_what_the_conventions_ask_for() -> None:
     spans = Spans()
-
-    async def scenario() -> None:
-        async with server(tracer=spans.tracer) as (client, _):
-            body = completion(temperature=0.5, top_p=0.9, top_k=7, seed=3, frequency_penalty=0.25)
-            answer = await client.post("/v1/completions", json=body, headers=HEADERS)
-            usage = answer.json()["usage"]
-            root = spans.one("text_completion fake")
-            assert root.kind is trace.SpanKind.SERVER
-            said = attributes_of(root)
-            expected = {
-                "gen_ai.operation.name": "text_completion",
-                "gen_ai.provider.name": "specdec",
-                "gen_ai.system": "specdec",
-                "gen_ai.request.model": "fake",
-                "gen_ai.response.model": "fake",
-                "gen_ai.request.max_tokens": 20,
-                "gen_ai.request.temperature": 0.5,
-                "gen_ai.request.top_p": 0.9,
-                "gen_ai.request.top_k": 7,
-                "gen_ai.request.seed": 3,
-                "gen_ai.request.frequency_penalty": 0.25,
-                "gen_ai.request.stream": False,
-                "gen_ai.usage.input_tokens": usage["prompt_tokens"],
-                "gen_ai.usage.prompt_tokens": usage["prompt_tokens"],
-                "gen_ai.usage.output_tokens": usage["completion_tokens"],
-                "gen_ai.usage.completion_tokens": usage["completion_tokens"],
-                "gen_ai.response.finish_reasons": ("length",),
-                "http.route": "/v1/completions",
-            }
-            assert expected.items() <= said.items()
-            lasted_s = (root.end_time - root.start_time) / 1e9  # type: ignore[operator]
-            first = said["gen_ai.response.time_to_first_chunk"]
-            assert first == said["gen_ai.latency.time_to_first_token"]
-            assert 0 < first < lasted_s  # type: ignore[operator]
-            assert "error.type" not in said
-
-    run(scenario)
+    async with server(tracer=spans.tracer) as (client, _):
+        body = completion(temperature=0.5, top_p=0.9, top_k=7, seed=3, frequency_penalty=0.25)
+        answer = await client.post("/v1/completions", json=body, headers=HEADERS)
+        usage = answer.json()["usage"]
+        root = spans.one("text_completion fake")
+        assert root.kind is trace.SpanKind.SERVER
+        said = attributes_of(root)
+        expected = {
+            "gen_ai.operation.name": "text_completion",
+            "gen_ai.provider.name": "specdec",
+            "gen_ai.system": "specdec",
+            "gen_ai.request.model": "fake",
+            "gen_ai.response.model": "fake",
+            "gen_ai.request.max_tokens": 20,
+            "gen_ai.request.temperature": 0.5,
+            "gen_ai.request.top_p": 0.9,
+            "gen_ai.request.top_k": 7,
+            "gen_ai.request.seed": 3,
+            "gen_ai.request.frequency_penalty": 0.25,
+            "gen_ai.request.stream": False,
+            "gen_ai.usage.input_tokens": usage["prompt_tokens"],
+            "gen_ai.usage.prompt_tokens": usage["prompt_tokens"],
+            "gen_ai.usage.output_tokens": usage["completion_tokens"],
+            "gen_ai.usage.completion_tokens": usage["completion_tokens"],
+            "gen_ai.response.finish_reasons": ("length",),
+            "http.route": "/v1/completions",
+        }
+        assert expected.items() <= said.items()
+        lasted_s = (root.end_time - root.start_time) / 1e9  # type: ignore[operator]
+        first = said["gen_ai.response.time_to_first_chunk"]
+        assert first == said["gen_ai.latency.time_to_first_token"]
+        assert 0 < first < lasted_s  # type: ignore[operator]
+        assert "error.type" not in said
 
 
 def test_a_trace_shows_nothing_of_prompt_and_answer() -> None:
@@ -130,18 +126,14 @@ def test_a_trace_shows_nothing_of_prompt_and_answer() -> None:
     assert spans.one("chat fake")
 
 
-def test_a_stream_ends_its_span_with_its_last_piece() -> None:
+async def test_a_stream_ends_its_span_with_its_last_piece() -> None:
     spans = Spans()
-
-    async def scenario() -> None:
-        async with server(tracer=spans.tracer) as (client, _):
-            client.headers.update(HEADERS)
-            await stream(client, "/v1/chat/completions", CHAT)
-            said = attributes_of(spans.one("chat fake"))
-            assert said["gen_ai.request.stream"] is True
-            assert said["gen_ai.usage.output_tokens"] == 20
-
-    run(scenario)
+    async with server(tracer=spans.tracer) as (client, _):
+        client.headers.update(HEADERS)
+        await stream(client, "/v1/chat/completions", CHAT)
+        said = attributes_of(spans.one("chat fake"))
+        assert said["gen_ai.request.stream"] is True
+        assert said["gen_ai.usage.output_tokens"] == 20
 
 
 def test_choices_are_one_span_and_a_pool_span_each() -> None:

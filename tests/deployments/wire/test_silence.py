@@ -67,43 +67,36 @@ def test_a_target_that_is_silent_is_left_out_long_before_its_lease_ends() -> Non
     run(scenario)
 
 
-def test_who_has_nothing_to_do_beats_and_stays() -> None:
-    async def scenario() -> None:
-        async with cell(PLAIN) as parts:
-            parts.start_replica("t0", Role.TARGET)
-            client = await parts.client()
-            await until(lambda: client.state is not None and client.state.num_targets == 1)
-            replica, stream = parts.driver.replicas["t0"], client._outgoing
-            await asyncio.sleep(2.5 * silence.SILENCE_S)
-            assert parts.driver.replicas["t0"] is replica
-            assert client._outgoing is stream
-
-    run(scenario)
+async def test_who_has_nothing_to_do_beats_and_stays() -> None:
+    async with cell(PLAIN) as parts:
+        parts.start_replica("t0", Role.TARGET)
+        client = await parts.client()
+        await until(lambda: client.state is not None and client.state.num_targets == 1)
+        replica, stream = parts.driver.replicas["t0"], client._outgoing
+        await asyncio.sleep(2.5 * silence.SILENCE_S)
+        assert parts.driver.replicas["t0"] is replica
+        assert client._outgoing is stream
 
 
-def test_who_stood_still_himself_hears_what_has_come_before_he_gives_anybody_up(
+async def test_who_stood_still_himself_hears_what_has_come_before_he_gives_anybody_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Coordinator, target and ingress share a loop here: all of them stand still."""
     monkeypatch.setattr(silence, "SILENCE_S", 1.0)
-
-    async def scenario() -> None:
-        async with cell(PLAIN) as parts:
-            parts.start_replica("t0", Role.TARGET)
-            client = await parts.client()
-            await until(lambda: client.state is not None and client.state.num_targets == 1)
-            replica, stream = parts.driver.replicas["t0"], client._outgoing
-            told = replica.occupancy
-            time.sleep(1.5 * silence.SILENCE_S)
-            await until(lambda: replica.occupancy is not told)
-            assert await collect(client, request()) == expected(request())
-            assert parts.driver.replicas["t0"] is replica
-            assert client._outgoing is stream
-
-    run(scenario)
+    async with cell(PLAIN) as parts:
+        parts.start_replica("t0", Role.TARGET)
+        client = await parts.client()
+        await until(lambda: client.state is not None and client.state.num_targets == 1)
+        replica, stream = parts.driver.replicas["t0"], client._outgoing
+        told = replica.occupancy
+        time.sleep(1.5 * silence.SILENCE_S)
+        await until(lambda: replica.occupancy is not told)
+        assert await collect(client, request()) == expected(request())
+        assert parts.driver.replicas["t0"] is replica
+        assert client._outgoing is stream
 
 
-def test_the_time_that_a_message_takes_here_is_not_its_senders_silence(
+async def test_the_time_that_a_message_takes_here_is_not_its_senders_silence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(silence, "SILENCE_S", 0.1)
@@ -112,17 +105,14 @@ def test_the_time_that_a_message_takes_here_is_not_its_senders_silence(
         for number in range(3):
             yield number
 
-    async def scenario() -> None:
-        read = []
-        async for number in received(three()):
-            await asyncio.sleep(2 * silence.SILENCE_S)
-            read.append(number)
-        assert read == [0, 1, 2]
-
-    run(scenario)
+    read = []
+    async for number in received(three()):
+        await asyncio.sleep(2 * silence.SILENCE_S)
+        read.append(number)
+    assert read == [0, 1, 2]
 
 
-def test_who_is_cancelled_while_he_listens_is_cancelled() -> None:
+async def test_who_is_cancelled_while_he_listens_is_cancelled() -> None:
     async def nothing() -> AsyncIterator[int]:
         await asyncio.sleep(60)
         yield 0
@@ -131,31 +121,27 @@ def test_who_is_cancelled_while_he_listens_is_cancelled() -> None:
         async for _ in received(nothing()):
             pass
 
-    async def scenario() -> None:
-        listening = asyncio.create_task(listen())
-        await asyncio.sleep(0)
-        listening.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await listening
-
-    run(scenario)
+    listening = asyncio.create_task(listen())
+    await asyncio.sleep(0)
+    listening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await listening
 
 
-def test_who_is_silent_and_does_not_read_is_left_out_though_a_write_to_him_does_not_end() -> None:
+async def test_who_is_silent_and_does_not_read_is_left_out_though_a_write_to_him_does_not_end() -> (
+    None
+):
     async def introduction() -> AsyncIterator[pb.WorkUp]:
         info = FakeReplica(Role.TARGET).info("mute", 1)
         yield pb.WorkUp(register=register_to_pb(info))
         await asyncio.sleep(60)
 
-    async def scenario() -> None:
-        driver = SchedulerDriver(Scheduler(PLAIN, epoch=1), epoch=1)
-        stream: Any = CoordinatorServicer(driver).Work(introduction(), Mock())
-        assert (await anext(stream)).HasField("registered")
-        assert list(driver.replicas) == ["mute"]
-        await until(lambda: not driver.replicas)  # nobody asks for the next message
-        await stream.aclose()
-
-    run(scenario)
+    driver = SchedulerDriver(Scheduler(PLAIN, epoch=1), epoch=1)
+    stream: Any = CoordinatorServicer(driver).Work(introduction(), Mock())
+    assert (await anext(stream)).HasField("registered")
+    assert list(driver.replicas) == ["mute"]
+    await until(lambda: not driver.replicas)  # nobody asks for the next message
+    await stream.aclose()
 
 
 class _Mute(pb_grpc.CoordinatorServiceServicer):
@@ -184,18 +170,15 @@ async def mute_coordinator() -> AsyncIterator[Endpoint]:
     await server.stop(None)
 
 
-def test_from_a_coordinator_that_hangs_everybody_goes_to_the_next() -> None:
-    async def scenario() -> None:
-        async with cell(PLAIN) as parts, mute_coordinator() as mute:
-            alive, parts.endpoint = parts.endpoint, mute
-            parts.start_replica("t0", Role.TARGET)
-            client = await parts.client()
-            await until(lambda: parts.loops["t0"].is_registered and client.state is not None)
-            answer = asyncio.create_task(collect(client, request()))
-            parts.endpoint = alive
-            assert await answer == expected(request())
-
-    run(scenario)
+async def test_from_a_coordinator_that_hangs_everybody_goes_to_the_next() -> None:
+    async with cell(PLAIN) as parts, mute_coordinator() as mute:
+        alive, parts.endpoint = parts.endpoint, mute
+        parts.start_replica("t0", Role.TARGET)
+        client = await parts.client()
+        await until(lambda: parts.loops["t0"].is_registered and client.state is not None)
+        answer = asyncio.create_task(collect(client, request()))
+        parts.endpoint = alive
+        assert await answer == expected(request())
 
 
 def test_a_stream_that_has_ended_leaves_no_garbage() -> None:
