@@ -10,7 +10,6 @@ FORMER = {
     "deployments.edge.proxy_hook:guard": "deployments.proxy.hooks:guard",
     "deployments.edge.grpc_services:add_services": "deployments.proxy.grpc_services:add_services",
     "deployments.autoscaling.serve_policy:PoolPolicy": "deployments.autoscaling.policy:PoolPolicy",
-    "deployments.config:ServiceConfig": "deployments.config.service:ServiceConfig",
 }
 
 
