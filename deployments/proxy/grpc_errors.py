@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from deployments.proxy.grpc_guard import write_all
-from deployments.proxy.http_errors import DIED, STARTING
+from deployments.proxy.http_middleware import DIED, STARTING
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 
 _WORDED = {

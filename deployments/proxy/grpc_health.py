@@ -14,7 +14,7 @@ import grpc
 from ray.serve._private.proxy_request_response import gRPCStreamingType
 from ray.serve.grpc_util import RayServegRPCContext
 
-from deployments.proxy.readiness import Leaving
+from deployments.proxy.http_middleware import Leaving
 from specdec.health import health_pb2 as health
 from specdec.v1 import generation_pb2 as pb
 

@@ -14,8 +14,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from deployments.proxy.grpc_limits import make_grpc_patient
-from deployments.proxy.http_errors import ProxyErrors
-from deployments.proxy.readiness import Readiness
+from deployments.proxy.http_middleware import ProxyErrors, Readiness
 from deployments.runtime.memory import keep_trimming
 
 _GUARDED = "deployments.proxy.http_guard:GuardedHttp"

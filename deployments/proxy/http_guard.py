@@ -102,18 +102,17 @@ class GuardedHttp(HttpToolsProtocol):
         self._await_reader()
 
 
+@dataclass(eq=False, slots=True)
 class _Patience:
     """One timer, which the latest call of `begin` sets."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._timer: asyncio.TimerHandle | None = None
+    loop: asyncio.AbstractEventLoop
+    timer: asyncio.TimerHandle | None = None
 
     def begin(self, seconds: float, then: Callable[[], None]) -> None:
         self.end()
-        self._timer = self._loop.call_later(seconds, then)
+        self.timer = self.loop.call_later(seconds, then)
 
     def end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.timer is not None:
+            self.timer.cancel()

@@ -16,7 +16,7 @@ from ray.serve.generated.serve_pb2 import HealthzResponse
 from deployments.proxy import grpc_health
 from deployments.proxy.grpc_health import HEALTH, SERVICE
 from deployments.proxy.grpc_services import add_services
-from deployments.proxy.readiness import STAYS_READY_S
+from deployments.proxy.http_middleware import STAYS_READY_S
 from specdec.health import health_pb2 as health
 from specdec.v1 import generation_pb2 as pb
 
@@ -196,7 +196,7 @@ def test_a_drained_proxy_stops_serving_after_a_while(monkeypatch: pytest.MonkeyP
         assert await client.check() == SERVING
 
     assert STAYS_READY_S > 0.5
-    monkeypatch.setattr("deployments.proxy.readiness.STAYS_READY_S", 0.5)
+    monkeypatch.setattr("deployments.proxy.http_middleware.STAYS_READY_S", 0.5)
     run(scenario)
 
 

@@ -14,9 +14,8 @@ from ray.serve._private.http_util import validate_http_proxy_callback_return
 
 from benchmarks.overload.http_exchange import connection, parse
 from deployments.proxy import hooks as proxy_hook
-from deployments.proxy.http_errors import ProxyErrors
 from deployments.proxy.http_guard import EdgeLimits, GuardedHttp
-from deployments.proxy.readiness import Readiness
+from deployments.proxy.http_middleware import ProxyErrors, Readiness
 
 SHORT_S = 0.3
 AMPLE_S = 1.0

@@ -11,7 +11,7 @@ import pytest
 from ray.serve._private.http_util import convert_object_to_asgi_messages
 from starlette.types import Receive, Scope, Send
 
-from deployments.proxy.http_errors import ProxyErrors
+from deployments.proxy.http_middleware import ProxyErrors
 
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
 JSON = [(b"content-type", b"application/json")]

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from deployments.proxy.readiness import STAYS_READY_S, Readiness
+from deployments.proxy.http_middleware import STAYS_READY_S, Readiness
 
 
 class Proxy:

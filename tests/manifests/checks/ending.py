@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from deployments.config.node_selectors import fits
 from deployments.config.service import ServiceConfig
-from deployments.proxy.readiness import STAYS_READY_S
+from deployments.proxy.http_middleware import STAYS_READY_S
 from tests.manifests.checks.objects import Objects, Pod
 
 _DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
