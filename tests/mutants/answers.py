@@ -37,7 +37,7 @@ MUTANTS = (
     Mutant(
         name="content-beside-reasoning-is-empty",
         path="deployments/api/http/responses.py",
-        old="(bool(parsed.calls) or self.answer.has_reasoned)",
+        old="bool(parsed.calls) or self.answer.has_reasoned",
         new="bool(parsed.calls)",
         breaks="an answer that ends in its reasoning seems to be an empty one",
         killed_by=_STREAM,
@@ -53,8 +53,8 @@ MUTANTS = (
     Mutant(
         name="empty-chunks-are-sent",
         path="deployments/api/http/responses.py",
-        old="if not choice.answer.is_plain and says_nothing(body):",
-        new="if choice.answer.is_plain and says_nothing(body):",
+        old='return "" if says_nothing(body) else',
+        new="return",
         breaks="a client gets a chunk without text for pieces of a call",
         killed_by=_HTTP + "test_nothing_is_sent_while_a_call_is_written",
     ),

@@ -137,8 +137,8 @@ MUTANTS = (
     Mutant(
         name="echo-told-again",
         path="deployments/api/http/responses.py",
-        old='return "" if self.generation.request.resume_token_ids else self.echo.text',
-        new="return self.echo.text",
+        old='"" if choice.generation.request.resume_token_ids else choice.echo.text',
+        new="choice.echo.text",
         breaks="a resumed stream repeats the prompt",
         killed_by=_HTTP + "test_the_echo_is_told_once",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,11 +45,6 @@ class Choice:
         self.num_tokens = len(self.generation.request.resume_token_ids)
 
     @property
-    def opening(self) -> str:
-        """The echo. A client that resumes already has it."""
-        return "" if self.generation.request.resume_token_ids else self.echo.text
-
-    @property
     def num_prompt_tokens(self) -> int:
         return len(self.generation.request.prompt_token_ids)
 
@@ -64,21 +59,22 @@ class Choice:
 
         Its content is null if the answer has calls or reasoning, and no other text.
         """
-        text = self.echo.text + parsed.content
-        is_null = not text and (bool(parsed.calls) or self.answer.has_reasoned)
-        calls = [
-            # OpenAI numbers calls in chunks only.
-            {name: value for name, value in call.items() if name != "index"}
-            for call in self._calls(parsed)
-        ]
-        message = {"role": "assistant", "content": None if is_null else text}
-        return message | _reasoning(parsed) | ({"tool_calls": calls} if calls else {})
+        is_null = bool(parsed.calls) or self.answer.has_reasoned
+        message = {"role": "assistant", "content": None if is_null else ""} | self.delta(parsed)
+        for call in message.get("tool_calls", ()):
+            del call["index"]  # OpenAI numbers calls in chunks only
+        return message
 
     def delta(self, parsed: AnswerDelta) -> dict[str, Any]:
         """Return what a chunk adds to the message; empty if that is nothing."""
-        content = {"content": parsed.content} if parsed.content else {}
-        calls = {"tool_calls": self._calls(parsed)} if parsed.calls else {}
-        return _reasoning(parsed) | content | calls
+        delta: dict[str, Any] = {}
+        if parsed.reasoning:
+            delta |= dict.fromkeys(REASONING_NAMES, parsed.reasoning)
+        if parsed.content:
+            delta["content"] = parsed.content
+        if parsed.calls:
+            delta["tool_calls"] = self._calls(parsed)
+        return delta
 
     def _calls(self, parsed: AnswerDelta) -> list[dict[str, Any]]:
         """Return the calls in OpenAI's shape, numbered through the answer."""
@@ -93,15 +89,6 @@ class Choice:
             for position, call in enumerate(parsed.calls)
         ]
 
-    def finish_reason(self, chunk: OutputChunk) -> str | None:
-        if self.answer.ends_with_calls(chunk):
-            return "tool_calls"
-        return chunk.finish_reason.value if chunk.finish_reason else None
-
-
-def _reasoning(parsed: AnswerDelta) -> dict[str, str]:
-    return dict.fromkeys(REASONING_NAMES, parsed.reasoning) if parsed.reasoning else {}
-
 
 def says_nothing(chunk: dict[str, Any]) -> bool:
     """Return whether a chat's client learns nothing from a chunk."""
@@ -111,19 +98,19 @@ def says_nothing(chunk: dict[str, Any]) -> bool:
     return not (entry["delta"] or entry["logprobs"] or is_over or extras)
 
 
-def with_calls_before_end(chunk: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split a chat's chunk that has both calls and the finish reason.
+def _with_calls_before_end(chunk: dict[str, Any]) -> str:
+    """Return a chat's chunk as an event; as two if it has both calls and the finish reason.
 
     OpenAI's clients take a call for complete when a later chunk has the finish reason.
     """
     entry = chunk["choices"][0]
-    if entry["finish_reason"] is None or "tool_calls" not in entry.get("delta", {}):
-        return [chunk]
+    if entry["finish_reason"] is None or "tool_calls" not in entry["delta"]:
+        return server_sent(chunk)
     ends = {name: entry[name] for name in ("finish_reason", "stop_reason") if name in entry}
     last = {"index": entry["index"], "delta": {}, "logprobs": None} | ends
     first = {name: value for name, value in entry.items() if name != "stop_reason"}
     first["finish_reason"] = None
-    return [chunk | {"choices": [first]}, chunk | {"choices": [last]}]
+    return server_sent(chunk | {"choices": [first]}) + server_sent(chunk | {"choices": [last]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,13 +185,16 @@ class Response:
     token_bytes: TokenBytes
     metrics: SpecMetrics
     return_token_ids: bool
+    created: int
+    """Unix time in seconds."""
     num_prompt_logprobs: int | None = None
     """Set if prompt log-probabilities were requested as a separate field."""
     counts_in_chunks: bool = False
     """Whether every chunk carries the usage so far."""
+    ends_with_usage: bool = False
+    """Whether a stream's last chunk is the usage."""
     warnings: Sequence[str] = ()
     """Warnings about unknown fields, for the whole answer or the first chunk of a stream."""
-    created: int = field(default_factory=lambda: int(time.time()))
     timing: Timing = field(default_factory=Timing)
     respond: Timer = field(default_factory=Timer)
     """Time that building the response takes."""
@@ -231,38 +221,38 @@ class Response:
         body |= {"choices": entries, "usage": self._usage()} | self._metrics()
         return body | with_warnings(self.warnings)
 
-    def first_chunks(self) -> list[dict[str, Any]]:
-        """Return the chunks before every choice's first token, with its role or the prompt's
-        echo."""
-        return [
-            self._chunk([self._opening(choice)])
-            for choice in self.choices
-            if self.shape.is_chat or (choice.opening and not choice.echo.has_logprobs)
-        ]
+    def first_chunks(self) -> Iterator[dict[str, Any]]:
+        """Yield a chunk before every choice's first token, with its role or the prompt's echo."""
+        for choice in self.choices:
+            # A client that resumes already has the echo.
+            echo = "" if choice.generation.request.resume_token_ids else choice.echo.text
+            entry = _OPEN | {"index": choice.index}
+            if self.shape.is_chat:
+                yield self._chunk([entry | {"delta": {"role": "assistant", "content": echo}}])
+            elif echo and not choice.echo.has_logprobs:
+                yield self._chunk([entry | {"text": echo}])
 
     def event(self, position: int, chunk: OutputChunk) -> str:
-        """Return `chunk` as an event. Nearly always it differs from the last one in its text
-        alone."""
+        """Return `chunk` as an event, or as two; empty if it tells the client nothing."""
         with self.respond:
-            choice = self.choices[position]
-            if not self._is_text_alone(choice, chunk):
-                body = self.chunk(position, chunk)
-                if not choice.answer.is_plain and says_nothing(body):
-                    return ""
-                return "".join(map(server_sent, with_calls_before_end(body)))
             self.timing.note(chunk)
-            choice.num_tokens = chunk.index + len(chunk.token_ids)
+            choice = self.choices[position]
+            # Nearly always the event differs from the last one in its text.
+            is_text_alone = (
+                chunk.finish_reason is None
+                and chunk.text
+                and choice.generation.request.params.num_logprobs is None
+                and not (self.return_token_ids or self.counts_in_chunks or self.warnings)
+            )
+            if is_text_alone:
+                choice.num_tokens = chunk.index + len(chunk.token_ids)
+                if choice.answer.is_plain:
+                    return self._frame(position, "content").with_text(chunk.text)
+                return self._event_of(position, choice.answer.read(chunk))
+            body = self.chunk(position, chunk)
             if choice.answer.is_plain:
-                return self._frame(position, "content").with_text(chunk.text)
-            return self._event_of(position, choice.answer.read(chunk))
-
-    def _is_text_alone(self, choice: Choice, chunk: OutputChunk) -> bool:
-        return (
-            chunk.finish_reason is None
-            and bool(chunk.text)
-            and choice.generation.request.params.num_logprobs is None
-            and not (self.return_token_ids or self.counts_in_chunks or self.warnings)
-        )
+                return server_sent(body)
+            return "" if says_nothing(body) else _with_calls_before_end(body)
 
     def _event_of(self, position: int, parsed: AnswerDelta) -> str:
         """Return what was read as an event; empty if it is nothing."""
@@ -286,7 +276,6 @@ class Response:
         return frame
 
     def chunk(self, position: int, chunk: OutputChunk) -> dict[str, Any]:
-        self.timing.note(chunk)
         entry, parsed = self._read(self.choices[position], chunk)
         if self.shape.is_chat:
             entry["delta"] = self.choices[position].delta(parsed)
@@ -302,17 +291,13 @@ class Response:
     def usage_chunk(self) -> dict[str, Any]:
         return self._chunk([]) | {"usage": self._usage()} | self._metrics()
 
-    def _opening(self, choice: Choice) -> dict[str, Any]:
-        entry = _OPEN | {"index": choice.index}
-        if self.shape.is_chat:
-            return entry | {"delta": {"role": "assistant", "content": choice.opening}}
-        return entry | {"text": choice.opening}
-
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         body = self._body(self.shape.chunk_object_name) | {"choices": choices}
-        body |= {"usage": self._usage()} if self.counts_in_chunks else {}
-        body |= with_warnings(self.warnings)
-        self.warnings = ()
+        if self.counts_in_chunks:
+            body["usage"] = self._usage()
+        if self.warnings:
+            body["warnings"] = list(self.warnings)
+            self.warnings = ()
         return body
 
     def _body(self, object_name: str) -> dict[str, Any]:
@@ -328,14 +313,17 @@ class Response:
 
     def _read(self, choice: Choice, chunk: OutputChunk) -> tuple[dict[str, Any], AnswerDelta]:
         """Count a chunk. Return the fields that both shapes have, and what was read from it."""
-        parsed = choice.answer.read(chunk)
+        parsed, reason = choice.answer.read(chunk), chunk.finish_reason
         choice.num_tokens = chunk.index + len(chunk.token_ids)
         choice.stats = chunk.stats or choice.stats
+        count = choice.generation.request.params.num_logprobs
         entry: dict[str, Any] = {
             "index": choice.index,
-            "logprobs": self._logprobs(choice, chunk),
-            "finish_reason": choice.finish_reason(chunk),
+            "logprobs": None if count is None else self._logprobs(choice, chunk, count),
+            "finish_reason": None if reason is None else reason.value,
         }
+        if choice.answer.ends_with_calls(chunk):
+            entry["finish_reason"] = "tool_calls"
         if chunk.stop_reason is not None:
             entry["stop_reason"] = chunk.stop_reason
         if self.return_token_ids:
@@ -345,9 +333,8 @@ class Response:
                 entry["prompt_token_ids"] = list(choice.generation.request.prompt_token_ids)
         return entry, parsed
 
-    def _logprobs(self, choice: Choice, chunk: OutputChunk) -> dict[str, Any] | None:
-        count = choice.generation.request.params.num_logprobs
-        if count is None or choice.answer.hides_tokens:
+    def _logprobs(self, choice: Choice, chunk: OutputChunk, count: int) -> dict[str, Any] | None:
+        if choice.answer.hides_tokens:
             return None
         if self.shape.is_chat:
             return chat_logprobs(chunk, self.token_bytes)

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from deployments.api.http import event_stream
-from deployments.api.http.chat_fields import ChatFields, checked_prompts
 from deployments.api.http.errors import error_response, log_unexpected
 from deployments.api.http.logprob_json import Echo
-from deployments.api.http.middleware import (
-    BODY_TIMEOUT_S,
-    BodyCoding,
-    BodyLimit,
-    HeadAsGet,
-    RequestLines,
-    WebGuard,
-    traced,
-)
+from deployments.api.http.middleware import BODY_TIMEOUT_S, HeadAsGet, RequestGuard, RequestLines
 from deployments.api.http.openapi import STATUS, answers, body_of, path_parameter, refusals
 from deployments.api.http.responses import CHAT, COMPLETION, Choice, Shape, with_warnings
 from deployments.api.http.responses import Response as Answer
@@ -35,17 +27,20 @@ from deployments.api.http.schemas import (
     CommonBody,
     CompletionBody,
     DetokenizeBody,
+    StreamOptions,
     TokenizeBody,
+    checked_prompts,
     parse_body,
 )
-from deployments.api.http.sse import END, server_sent
+from deployments.api.http.sse import END, EventStream, server_sent
 from deployments.api.http.unknown_fields import UnknownFields
 from deployments.api.http.unknown_routes import unknown_route
 from deployments.config.service import SpecMetrics, UnknownFieldsMode
 from deployments.error_status import error_body
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.generation_request import Generation, GenerationRequest
+from deployments.ingress.generation_request import GenerationRequest
+from deployments.ingress.lanes import INLINE, Lanes
 from deployments.ingress.output import OutputChunk, joined
 from deployments.ingress.request_limits import last_ids
 from deployments.ingress.request_log import current_record
@@ -53,14 +48,17 @@ from deployments.ingress.streams import Admission, Begun, begin
 from deployments.names import MetricsCompat
 from deployments.observability.metrics.export_prometheus import CONTENT_TYPE, metrics_page
 from deployments.observability.metrics.visibility import visible
+from deployments.observability.tracing import names
+from deployments.observability.tracing.requests import Operation
 from deployments.text.answers.choosing import ChosenFormats
 from deployments.text.chat_messages import checked_messages
 from deployments.text.chat_rendering import ChatOptions
 from deployments.version import package_version
 
-Result = TypeVar("Result")
 KEEP_ALIVE_S = 15.0
 """Seconds of silence after which a stream sends a comment line."""
+_CHARS_PER_ENTRY = 5
+"""Cost of writing one log-probability, in characters to tokenize."""
 _REFUSED = (400, 401, 403, 404, 413, 415, 500)
 _REFUSED_GENERATION = (408, 409, 429, 503)
 """Statuses of the routes with a body."""
@@ -93,9 +91,13 @@ def build_http_app(
         redirect_slashes=False,
     )
     # The last one is the first that sees a request.
-    app.add_middleware(BodyCoding, max_bytes=max_body_bytes)
-    app.add_middleware(BodyLimit, max_bytes=max_body_bytes, timeout_s=body_timeout_s)
-    app.add_middleware(WebGuard, access=access, origins=cors_origins)
+    app.add_middleware(
+        RequestGuard,
+        access=access,
+        origins=cors_origins,
+        max_bytes=max_body_bytes,
+        timeout_s=body_timeout_s,
+    )
     app.add_middleware(RequestLines, paths=("/v1/completions", "/v1/chat/completions"))
     app.add_middleware(HeadAsGet)
     app.add_middleware(CORSMiddleware, allow_origins=cors_origins, **_CORS)
@@ -120,8 +122,7 @@ def build_http_app(
         ("/detokenize", routes.detokenize, DetokenizeBody),
     ):
         generates = issubclass(kind, CommonBody)
-        shape = CHAT if kind is ChatBody else COMPLETION
-        route = traced(service, shape, call) if generates else call
+        operation = Operation.CHAT if kind is ChatBody else Operation.TEXT
         refused = _REFUSED + (_REFUSED_GENERATION if generates else ())
         app.post(
             path,
@@ -129,8 +130,11 @@ def build_http_app(
             response_model=None,
             responses=answers(*refused, streams=generates),
             openapi_extra=body_of(kind),
-        )(routes.guarded(route))
+        )(routes.guarded(call, operation if generates else None))
     return app
+
+
+Route: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class _Routes:
@@ -150,15 +154,22 @@ class _Routes:
         self._unknown = unknown
         self._keep_alive_s = keep_alive_s
 
-    def guarded(self, call: Callable[[Request], Any]) -> Callable[[Request], Any]:
-        """Return the route behind the API key, with its errors in OpenAI's shape."""
+    def guarded(self, call: Route, operation: Operation | None = None) -> Route:
+        """Return the route behind the API key, with its errors in OpenAI's shape.
+
+        With an `operation` it runs within the span of its request.
+        """
+        id_prefix = f"{(CHAT if operation is Operation.CHAT else COMPLETION).id_prefix}-"
 
         async def route(request: Request) -> Response:
             try:
                 client = self._access.check_key(request.headers.get("authorization"))
                 request.state.client = current_record().key = client
-                answer: Response = await call(request)
-                return answer
+                if operation is None:
+                    return await call(request)
+                about = {names.HTTP_METHOD: request.method, names.HTTP_ROUTE: request.url.path}
+                with self._service.spans.of(operation, request.headers, about, id_prefix=id_prefix):
+                    return await call(request)
             except Exception as error:
                 return error_response(error)
 
@@ -185,8 +196,8 @@ class _Routes:
         The status is 503 if no coordinator answers, because zeros would be wrong.
         """
         try:
-            names = self._access.visible_names(request.headers.get("authorization"))
-            status = visible(await self._service.pool.pool_status(), names)
+            clients = self._access.visible_names(request.headers.get("authorization"))
+            status = visible(await self._service.pool.pool_status(), clients)
         except Exception as error:
             return error_response(error)
         page = metrics_page(status, self._service.model_name, self._metrics_compat)
@@ -200,31 +211,47 @@ class _Routes:
         return JSONResponse(self._model_card())
 
     async def completions(self, request: Request) -> Response:
-        body = await self._body(CompletionBody, request)
-        self._service.check_model(body.model)
-        given = await self._off_loop(request, partial(checked_prompts, body.prompt))
+        raw = await request.body()
+
+        def read() -> tuple[CompletionBody, list[str | list[int]], GenerationRequest]:
+            body = self._parse(CompletionBody, raw)
+            return body, checked_prompts(body.prompt), body.to_request()
+
+        body, given, asked = await self._service.lanes.read(len(raw), read)
         adds = body.add_special_tokens
         ids = await self._service.encode_all(given, add_special_tokens=adds)
         echoes = await self._echoes(given, ids, body) if body.echo else []
-        generation_request = replace(
-            await self._off_loop(request, body.to_request), client=request.state.client
-        )
-        return await self._answer(COMPLETION, ids, body, generation_request, echoes)
+        asked = replace(asked, client=request.state.client)
+        return await self._answer(COMPLETION, ids, body, asked, echoes)
 
     async def chat_completions(self, request: Request) -> Response:
-        body = await self._body(ChatBody, request)
-        self._service.check_model(body.model)
-        ids = await self._chat_ids(request, body.messages, body)
-        generation_request = replace(
-            await self._off_loop(request, body.to_request), client=request.state.client
-        )
-        num_bytes = len(await request.body())
-        return await self._answer(CHAT, [ids], body, generation_request, num_bytes=num_bytes)
+        raw = await request.body()
+
+        def read() -> tuple[ChatBody, list[dict[str, Any]], GenerationRequest]:
+            body = self._parse(ChatBody, raw)
+            return body, checked_messages(body.messages), body.to_request()
+
+        body, messages, asked = await self._service.lanes.read(len(raw), read)
+        ids = await self._service.encode_chat(messages, body.chat_options, num_bytes=len(raw))
+        asked = replace(asked, client=request.state.client)
+        return await self._answer(CHAT, [ids], body, asked, num_bytes=len(raw))
 
     async def tokenize(self, request: Request) -> JSONResponse:
-        body = await self._body(TokenizeBody, request)
-        self._service.check_model(body.model)
-        ids = await self._ids_to_count(request, body)
+        raw = await request.body()
+
+        def read() -> tuple[TokenizeBody, list[dict[str, Any]], ChatOptions | None]:
+            body = self._parse(TokenizeBody, raw)
+            if body.messages is None:
+                return body, [], None
+            return body, checked_messages(body.messages), body.chat_options
+
+        body, messages, options = await self._service.lanes.read(len(raw), read)
+        ids: Sequence[int]
+        if body.prompt is None:
+            ids = await self._service.encode_chat(messages, options, num_bytes=len(raw))
+        else:
+            adds = body.add_special_tokens is not False
+            ids = await self._service.encode(body.prompt, add_special_tokens=adds)
         return JSONResponse(
             {
                 "tokens": list(ids),
@@ -235,37 +262,17 @@ class _Routes:
         )
 
     async def detokenize(self, request: Request) -> JSONResponse:
-        body = await self._body(DetokenizeBody, request)
-        self._service.check_model(body.model)
+        raw = await request.body()
+        parse = partial(self._parse, DetokenizeBody, raw)
+        body = await self._service.lanes.read(len(raw), parse)
         text = await self._service.decode_all(body.tokens, "tokens")
         return JSONResponse({"prompt": text, **with_warnings(body.warnings)})
 
-    async def _body(self, kind: type[BodyType], request: Request) -> BodyType:
-        raw, check = await request.body(), self._service.limits.check_entries
-        return await self._off_loop(request, partial(parse_body, kind, raw, self._unknown, check))
-
-    async def _off_loop(self, request: Request, call: Callable[[], Result]) -> Result:
-        """Return `call()`, whose cost grows with the body. Other requests continue meanwhile."""
-        return await self._service.lanes.read(len(await request.body()), call)
-
-    async def _chat_ids(
-        self, request: Request, messages: list[dict[str, Any]], fields: ChatFields
-    ) -> tuple[int, ...]:
-        """Return the IDs of a conversation; its messages and tools are read off the event loop."""
-
-        def read() -> tuple[list[dict[str, Any]], ChatOptions]:
-            return checked_messages(messages), fields.chat_options
-
-        num_bytes = len(await request.body())
-        checked, options = await self._off_loop(request, read)
-        return await self._service.encode_chat(checked, options, num_bytes=num_bytes)
-
-    async def _ids_to_count(self, request: Request, body: TokenizeBody) -> Sequence[int]:
-        if body.messages is not None:
-            return await self._chat_ids(request, body.messages, body)
-        assert body.prompt is not None, "a body has one of the two"
-        adds = body.add_special_tokens is not False
-        return await self._service.encode(body.prompt, add_special_tokens=adds)
+    def _parse(self, kind: type[BodyType], raw: bytes) -> BodyType:
+        """Return a body for this model. Its cost grows with `raw`, so it runs in a lane."""
+        body = parse_body(kind, raw, self._unknown, self._service.limits.check_entries)
+        self._service.check_model(body.model)
+        return body
 
     async def _echoes(
         self, given: Sequence[str | list[int]], ids: Sequence[Sequence[int]], body: CompletionBody
@@ -285,55 +292,41 @@ class _Routes:
         shape: Shape,
         prompts: Sequence[Sequence[int]],
         body: CommonBody,
-        generation_request: GenerationRequest,
+        asked: GenerationRequest,
         echoes: Sequence[Echo] = (),
         *,
         num_bytes: int = 0,
     ) -> Response:
-        generations = await self._service.checked_choices(
-            prompts, generation_request, body.num_choices, num_bytes=num_bytes
-        )
-        answer = self._start(shape, generations, body, echoes)
-        if not body.stream:
-            outputs = await _collect(self._service.run_choices(generations), answer)
-            return await event_stream.whole(answer, outputs, self._service.lanes)
-        admission = Admission(one.request.request_id for one in generations)
-        chunks = self._service.run_choices(generations, streams=True, on_accepted=admission.accept)
-        begun = await begin(chunks, admission, self._keep_alive_s)
-        wants_usage = body.stream_options is not None and body.stream_options.include_usage
-        to_event = partial(event_stream.event, answer, lanes=self._service.lanes)
-        lines = _stream(answer, to_event, begun, wants_usage=wants_usage)
-        return event_stream.EventStream(lines, keep_alive_s=self._keep_alive_s, on_end=begun.aclose)
-
-    def _start(
-        self,
-        shape: Shape,
-        generations: Sequence[Generation],
-        body: CommonBody,
-        echoes: Sequence[Echo],
-    ) -> Answer:
-        n, options = body.num_choices, body.stream_options
-        return Answer(
+        service, n = self._service, 1 if body.n is None else body.n
+        generations = await service.checked_choices(prompts, asked, n, num_bytes=num_bytes)
+        options = body.stream_options or StreamOptions()
+        answer = Answer(
             shape=shape,
             choices=[
-                Choice(
-                    position,
-                    generation,
-                    echoes[position // n] if echoes else Echo(),
-                )
+                Choice(position, generation, echoes[position // n] if echoes else Echo())
                 for position, generation in enumerate(generations)
             ],
             n=n,
-            model=self._service.model_name,
-            system_fingerprint=self._service.system_fingerprint,
-            num_spec_tokens=self._service.num_spec_tokens(generations[0].request),
-            token_bytes=self._service.text.token_bytes,
+            model=service.model_name,
+            system_fingerprint=service.system_fingerprint,
+            num_spec_tokens=service.num_spec_tokens(generations[0].request),
+            token_bytes=service.text.token_bytes,
             metrics=self._metrics,
-            respond=self._service.pool.times.respond,
+            respond=service.pool.times.respond,
+            created=int(time.time()),
             return_token_ids=bool(body.return_token_ids),
             num_prompt_logprobs=body.prompt_logprobs,
-            counts_in_chunks=options is not None and options.continuous_usage_stats,
+            counts_in_chunks=options.continuous_usage_stats,
+            ends_with_usage=options.include_usage,
             warnings=body.warnings,
+        )
+        if not body.stream:
+            return await whole(answer, service.run_choices(generations), service.lanes)
+        admission = Admission(one.request.request_id for one in generations)
+        chunks = service.run_choices(generations, streams=True, on_accepted=admission.accept)
+        begun = await begin(chunks, admission, self._keep_alive_s)
+        return EventStream(
+            streamed(answer, begun, service.lanes), self._keep_alive_s, on_end=begun.aclose
         )
 
     def _model_card(self) -> dict[str, Any]:
@@ -360,41 +353,54 @@ def _parsers(formats: ChosenFormats) -> dict[str, Any]:
     }
 
 
-async def _collect(
-    chunks: AsyncGenerator[tuple[int, OutputChunk]], answer: Answer
-) -> list[OutputChunk]:
-    """Return every choice's whole output."""
-    outputs: list[list[OutputChunk]] = [[] for _ in answer.choices]
+async def whole(
+    answer: Answer, chunks: AsyncGenerator[tuple[int, OutputChunk]], lanes: Lanes
+) -> Response:
+    """Return the response with every choice's whole output."""
+    parts: list[list[OutputChunk]] = [[] for _ in answer.choices]
     async with contextlib.aclosing(chunks):
         async for position, chunk in chunks:
             answer.timing.note(chunk)
-            outputs[position].append(chunk)
-    return [joined(one) for one in outputs]
+            parts[position].append(chunk)
+    outputs = [joined(one) for one in parts]
+    size = _work(outputs)
+    if size <= INLINE:
+        with answer.respond:
+            return JSONResponse(answer.whole(outputs))
+    # The json module would hold the interpreter's lock three times as long.
+    body = await lanes.run(size, lambda: to_json(answer.whole(outputs)))
+    return Response(body, media_type="application/json")
 
 
-async def _stream(
-    answer: Answer,
-    to_event: Callable[[int, OutputChunk], Awaitable[str]],
-    begun: Begun[tuple[int, OutputChunk]],
-    *,
-    wants_usage: bool,
+async def streamed(
+    answer: Answer, begun: Begun[tuple[int, OutputChunk]], lanes: Lanes
 ) -> AsyncIterator[str]:
     """Yield server-sent events. A request that fails now ends with an error event."""
     try:
-        first = await begun.first
+        item: tuple[int, OutputChunk] | None = await begun.first
         for opening in answer.first_chunks():
             yield server_sent(opening)
-        if event := await to_event(*first):
-            yield event
-        async for position, chunk in begun.rest:
-            if event := await to_event(position, chunk):
+        while item is not None:
+            size = _work([item[1]]) if item[1].prompt_logprobs else 0
+            if size <= INLINE:
+                event = answer.event(*item)
+            else:
+                event = await lanes.run(size, partial(answer.event, *item))
+            if event:
                 yield event
-        if wants_usage:
+            item = await anext(begun.rest, None)
+        if answer.ends_with_usage:
             yield server_sent(answer.usage_chunk())
     except Exception as error:
         log_unexpected(error)
         yield server_sent(error_body(error))
     yield END
+
+
+def _work(chunks: Sequence[OutputChunk]) -> int:
+    """Return the cost of writing these log-probabilities, in characters to tokenize."""
+    entries = (entry for chunk in chunks for entry in (*chunk.logprobs, *chunk.prompt_logprobs))
+    return _CHARS_PER_ENTRY * sum(1 + len(entry.top) for entry in entries)
 
 
 async def _version() -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""Bodies of the OpenAI routes: strict types, known names, clear refusals."""
+"""Bodies of the OpenAI routes: strict types, known names, clear refusals.
+
+The types of prompts and of resumed token IDs depend on each other, so they are checked by hand.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import json
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, model_validator
 from pydantic_core import from_json
 
-from deployments.api.http.chat_fields import ChatFields, checked_resume_ids
 from deployments.api.http.known_fields import NAMES, check_neutral
 from deployments.api.http.unknown_fields import UnknownFields, unknown_names
 from deployments.errors import WrongTypeError
@@ -19,6 +22,8 @@ from deployments.ingress.answer import AnswerOptions
 from deployments.ingress.generation_request import GenerationRequest, Resume
 from deployments.ingress.output import OutputOptions
 from deployments.text.answers.asking import CallsAsked
+from deployments.text.chat_messages import checked_tools
+from deployments.text.chat_rendering import ChatOptions, template_variables
 from deployments.text.sampling_fields import SamplingFields
 from deployments.text.structured_output import (
     choice,
@@ -47,10 +52,10 @@ _OLDER_NAMES: Mapping[str, Callable[[Any, str], GrammarSpec]] = {
 """Fields of older vLLM, llama.cpp and SGLang, each for one kind of structured output."""
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
+class _Object(BaseModel):
+    """A body, or an object inside it."""
 
-    _warnings: list[str] = PrivateAttr(default_factory=list)
+    model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
 
     @model_validator(mode="before")
     @classmethod
@@ -60,24 +65,30 @@ class _Body(BaseModel):
             return values
         return {name: value for name, value in values.items() if value is not None}
 
+
+class _Body(_Object):
+    model: str | None = None
+
+    _warnings: list[str] = PrivateAttr(default_factory=list)
+
     @property
     def warnings(self) -> Sequence[str]:
         """The response's warnings about unknown names."""
         return self._warnings
 
 
-class StreamOptions(_Body):
+class StreamOptions(_Object):
     include_usage: bool = False
     continuous_usage_stats: bool = False
 
 
-class SpeculativeOptions(_Body):
+class SpeculativeOptions(_Object):
     enabled: bool = True
     num_speculative_tokens: int | None = None
     method: str | None = None
 
 
-class ResumeOptions(_Body):
+class ResumeOptions(_Object):
     token_ids: Any
     seed: int | None = None
     system_fingerprint: str | None = None
@@ -91,10 +102,27 @@ class ResumeOptions(_Body):
         )
 
 
+def checked_resume_ids(token_ids: Any) -> Sequence[Sequence[int]]:
+    """Return a list of IDs for every choice. Raises InvalidRequestError for everything else."""
+    if isinstance(token_ids, list):
+        is_nested = bool(token_ids) and all(isinstance(one, list) for one in token_ids)
+        choices = token_ids if is_nested else [token_ids]
+        if all(_is_id(one) for choice in choices for one in choice):
+            return choices
+    raise InvalidRequestError(
+        "resume.token_ids must be a list of token ids, or one such list for every "
+        f"choice, got {json.dumps(token_ids):.80}",
+        param="resume.token_ids",
+    )
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 class CommonBody(_Body, SamplingFields):
     """Fields that completions and chat completions share."""
 
-    model: str | None = None
     n: int | None = None
     stop: str | list[str] | None = None
     stream: bool | None = False
@@ -119,17 +147,7 @@ class CommonBody(_Body, SamplingFields):
     request_id: str | None = None
     resume: ResumeOptions | None = None
 
-    @property
-    def num_choices(self) -> int:
-        return 1 if self.n is None else self.n
-
-    @property
-    def most_tokens(self) -> int | None:
-        """Maximum tokens to emit; if both names are there, the newer one holds."""
-        newer = self.max_completion_tokens
-        return self.max_tokens if newer is None else newer
-
-    def _to_request(self, *, max_tokens: int | None, num_logprobs: int | None) -> GenerationRequest:
+    def _to_request(self, num_logprobs: int | None) -> GenerationRequest:
         if self.prompt_logprobs is not None and self.stream:
             raise InvalidRequestError(
                 f"prompt_logprobs={self.prompt_logprobs} does not support streams: leave "
@@ -142,12 +160,14 @@ class CommonBody(_Body, SamplingFields):
                 "cache_salt is empty and would share the cache with every request: leave it out",
                 param="cache_salt",
             )
+        # If both names are there, the newer one holds.
+        newer = self.max_completion_tokens
         speculative = self.speculative or SpeculativeOptions()
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return GenerationRequest(
             sampling=self.named_sampling
             | {
-                "max_tokens": max_tokens,
+                "max_tokens": self.max_tokens if newer is None else newer,
                 "logprobs": num_logprobs,
                 "prompt_logprobs": self.prompt_logprobs,
                 "grammar": self._grammar(),
@@ -165,26 +185,21 @@ class CommonBody(_Body, SamplingFields):
             ),
             truncate_prompt_tokens=self.truncate_prompt_tokens,
             resume=None if self.resume is None else self.resume.to_resume,
-            max_tokens_field=(
-                "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
-            ),
+            max_tokens_field="max_tokens" if newer is None else "max_completion_tokens",
         )
 
-    def _grammars(self) -> dict[str, GrammarSpec]:
-        """Grammars of the answer, by the field that asks for each."""
-        grammars: dict[str, GrammarSpec | None] = {}
-        if self.response_format is not None:
-            grammars["response_format"] = from_response_format(self.response_format)
+    def _grammar(self) -> GrammarSpec | None:
+        """Return the answer's grammar. Raises InvalidRequestError if several fields ask for one."""
+        grammars: dict[str, GrammarSpec] = {}
+        asked = None if self.response_format is None else from_response_format(self.response_format)
+        if asked is not None:
+            grammars["response_format"] = asked
         if self.structured_outputs is not None:
             grammars["structured_outputs"] = from_structured_outputs(self.structured_outputs)
         for name, read in _OLDER_NAMES.items():
             value = getattr(self, name)
             if value is not None:
                 grammars[name] = read(value, name)
-        return {name: grammar for name, grammar in grammars.items() if grammar is not None}
-
-    def _grammar(self) -> GrammarSpec | None:
-        grammars = self._grammars()
         if len(grammars) > 1:
             names = " and ".join(grammars)
             raise InvalidRequestError(f"{names} exclude each other", param=next(iter(grammars)))
@@ -199,22 +214,27 @@ class CompletionBody(CommonBody):
     best_of: int | None = None
 
     def to_request(self) -> GenerationRequest:
-        if self.best_of not in (None, self.num_choices):
+        n = 1 if self.n is None else self.n
+        if self.best_of not in (None, n):
             raise InvalidRequestError(
-                f"best_of={self.best_of} must equal n={self.num_choices}, because choices "
+                f"best_of={self.best_of} must equal n={n}, because choices "
                 "are not ranked: set best_of to n or leave it out",
                 param="best_of",
                 code="unsupported_value",
             )
-        most_tokens = self.most_tokens
-        max_tokens = DEFAULT_COMPLETION_TOKENS if most_tokens is None else most_tokens
+        request = self._to_request(self.logprobs)
+        max_tokens = request.sampling["max_tokens"]
+        if max_tokens is None:
+            max_tokens = DEFAULT_COMPLETION_TOKENS
         is_prompt_alone = bool(self.echo) and max_tokens == 0
-        max_tokens += is_prompt_alone
-        request = self._to_request(max_tokens=max_tokens, num_logprobs=self.logprobs)
         counts = [count for count in (self.prompt_logprobs, self._echoed) if count is not None]
+        own = {
+            "max_tokens": max_tokens + is_prompt_alone,
+            "prompt_logprobs": max(counts, default=None),
+        }
         return replace(
             request,
-            sampling={**request.sampling, "prompt_logprobs": max(counts, default=None)},
+            sampling={**request.sampling, **own},
             view=replace(request.view, hides_output=is_prompt_alone),
         )
 
@@ -228,6 +248,64 @@ class CompletionBody(CommonBody):
         return self.logprobs if self.echo else None
 
 
+def checked_prompts(prompt: Any) -> list[str | list[int]]:
+    """Return a completion's prompts: text or IDs, one or a list of them. Raises for everything
+    else."""
+    if isinstance(prompt, list) and prompt and all(isinstance(p, str | list) for p in prompt):
+        return [_checked_prompt(one) for one in prompt]
+    return [_checked_prompt(prompt)]
+
+
+def _checked_prompt(prompt: Any) -> str | list[int]:
+    if isinstance(prompt, str):
+        return prompt
+    if not isinstance(prompt, list) or not set(map(type, prompt)) <= {int}:
+        raise WrongTypeError(
+            "prompt: must be a string, a list of token ids, or a list of strings or of such lists",
+            param="prompt",
+        )
+    return prompt
+
+
+class ChatFields(BaseModel):
+    """The fields that decide how a conversation becomes a prompt, besides the messages."""
+
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_special_tokens: bool | None = None
+    reasoning_effort: str | None = None
+    enable_thinking: bool | None = None
+    tools: list[Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+
+    @cached_property
+    def functions(self) -> list[dict[str, Any]]:
+        """The checked tools. Raises InvalidRequestError."""
+        return checked_tools(self.tools or [])
+
+    @cached_property
+    def chat_options(self) -> ChatOptions:
+        """How the conversation is rendered. Raises InvalidRequestError."""
+        continues, adds = bool(self.continue_final_message), self.add_generation_prompt
+        return ChatOptions(
+            # By default an answer begins a new message, unless it continues the last one.
+            add_generation_prompt=not continues if adds is None else adds,
+            continues_final_message=continues,
+            variables=template_variables(
+                {
+                    "reasoning_effort": self.reasoning_effort,
+                    "enable_thinking": self.enable_thinking,
+                    **(self.chat_template_kwargs or {}),
+                }
+            ),
+            template=self.chat_template,
+            add_special_tokens=bool(self.add_special_tokens),
+            tools=self.functions if self.tools and self.tool_choice != "none" else (),
+        )
+
+
 class ChatBody(ChatFields, CommonBody):
     messages: list[dict[str, Any]]
     logprobs: bool | None = None
@@ -235,25 +313,32 @@ class ChatBody(ChatFields, CommonBody):
     parallel_tool_calls: bool | None = None
     include_reasoning: bool | None = None
 
-    def _options(self) -> AnswerOptions:
-        is_required, name = self._demand()
+    def to_request(self) -> GenerationRequest:
+        num_logprobs = self.top_logprobs or 0
+        check_range("top_logprobs", num_logprobs, 0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}")
+        if num_logprobs and not self.logprobs:
+            raise InvalidRequestError(
+                f"top_logprobs={num_logprobs} needs logprobs=true", param="top_logprobs"
+            )
+        request = self._to_request(num_logprobs if self.logprobs else None)
+        chat = self.chat_options
+        needs_call = self.tool_choice not in (None, "none", "auto")
         calls = CallsAsked(
             tools=self.functions,
-            is_required=is_required,
-            name=name,
+            is_required=needs_call,
+            name=self._named_function() if needs_call else None,
             allows_many=self.parallel_tool_calls is not False,
         )
-        return AnswerOptions(
-            calls=calls if self.calls_tools else None,
+        answer = AnswerOptions(
+            calls=calls if chat.tools else None,
             includes_reasoning=self.include_reasoning is not False,
-            begins_in_prompt=self.begins_in_prompt,
+            begins_in_prompt=chat.add_generation_prompt or chat.continues_final_message,
         )
+        return replace(request, prompt_field="messages", answer=answer)
 
-    def _demand(self) -> tuple[bool, str | None]:
-        """Return whether the answer must call a function, and which one if only one may do."""
+    def _named_function(self) -> str | None:
+        """Return the only function that the answer may call; None for a call of any."""
         choice = self.tool_choice
-        if choice in (None, "none", "auto"):
-            return False, None
         named = isinstance(choice, dict) and choice.get("function")
         name = named.get("name") if isinstance(named, dict) else None
         if choice != "required" and not isinstance(name, str):
@@ -268,26 +353,12 @@ class ChatBody(ChatFields, CommonBody):
                 param="tools",
                 code="missing_required_parameter",
             )
-        return True, name
-
-    def to_request(self) -> GenerationRequest:
-        request = self._to_request(max_tokens=self.most_tokens, num_logprobs=self._num_logprobs())
-        return replace(request, prompt_field="messages", answer=self._options())
-
-    def _num_logprobs(self) -> int | None:
-        count = self.top_logprobs or 0
-        check_range("top_logprobs", count, 0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}")
-        if count and not self.logprobs:
-            raise InvalidRequestError(
-                f"top_logprobs={count} needs logprobs=true", param="top_logprobs"
-            )
-        return count if self.logprobs else None
+        return name
 
 
 class TokenizeBody(ChatFields, _Body):
     """A text, or a conversation as the chat route would feed it."""
 
-    model: str | None = None
     prompt: str | None = None
     messages: list[dict[str, Any]] | None = None
 
@@ -299,7 +370,6 @@ class TokenizeBody(ChatFields, _Body):
 
 
 class DetokenizeBody(_Body):
-    model: str | None = None
     tokens: list[int]
 
 
@@ -314,13 +384,11 @@ def parse_body(
 ) -> BodyType:
     """Read a body of this kind. Raises InvalidRequestError.
 
-    `check_entries` refuses lists and objects that are too long, by the names of their fields,
-    before the types of their entries are checked.
+    `check_entries` gets the name and the length of a list or an object before its entries are read.
     """
     try:
-        values = from_json(
-            raw.removeprefix(BOM_UTF8)
-        )  # unlike json it refuses half a character, "\ud800"
+        # Unlike json it refuses half a character, "\ud800".
+        values = from_json(raw.removeprefix(BOM_UTF8))
     except ValueError as error:
         raise InvalidRequestError(f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(values, dict):
@@ -332,25 +400,26 @@ def parse_body(
         body = kind.model_validate(values)
     except ValidationError as error:
         raise _translate(error) from None
-    extras = list(_extras(body))
-    names = [path for path, _ in extras if path not in _KNOWN]
-    if isinstance(body, CommonBody):
-        for path, value in extras:
+    names = []
+    for path, value in _extras(body):
+        if isinstance(body, CommonBody):
             check_neutral(path, value)
-    body._warnings += unknown.warnings(names + unknown_names(dict(body)))
+        if path not in _KNOWN:
+            names.append(path)
+    body._warnings += unknown.warnings([*names, *unknown_names(values)])
     return body
 
 
 _KNOWN = NAMES.union(ChatBody.model_fields, CompletionBody.model_fields)
 
 
-def _extras(body: _Body, where: str = "") -> Iterator[tuple[str, Any]]:
+def _extras(body: _Object, where: str = "") -> Iterator[tuple[str, Any]]:
     """Path and value of every field that the body and those inside it do not declare."""
     for name, value in (body.model_extra or {}).items():
         yield f"{where}{name}", value
     for name in type(body).model_fields:
         inner = getattr(body, name)
-        if isinstance(inner, _Body):
+        if isinstance(inner, _Object):
             yield from _extras(inner, f"{name}.")
 
 

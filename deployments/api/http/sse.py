@@ -1,11 +1,20 @@
-"""Server-sent events: JSON bodies on their way to the client, and read by one."""
+"""Server-sent events: JSON bodies on their way to the client, and read by one.
+
+Proxies cut a response that sends nothing for a while, often for 60 s. A comment line fills the time
+that a request waits in the queue, in the prefill of its prompt, or for a replica that restarts.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
+
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
 
 DONE = "[DONE]"
 """Data of the last event of a stream."""
@@ -17,6 +26,12 @@ _LINE_ENDS = str.maketrans({end: f"\\u{ord(end):04x}" for end in "\x85\u2028\u20
 
 A client that splits a stream by them, as httpx's iter_lines does, would read half an event.
 """
+COMMENT = ": keep-alive\n\n"
+"""Clients ignore a line that begins with a colon."""
+_HEADERS = {
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",  # nginx passes every event on at once
+}
 
 
 def event_data(line: str) -> str | None:
@@ -26,12 +41,8 @@ def event_data(line: str) -> str | None:
 
 def server_sent(body: Mapping[str, Any]) -> str:
     """Return `body` as an event of a stream."""
-    return f"{_DATA} {_on_one_line(json.dumps(body, ensure_ascii=False))}\n\n"
-
-
-def _on_one_line(text: str) -> str:
-    """Return JSON without anything that ends a line."""
-    return text if text.isascii() else text.translate(_LINE_ENDS)
+    text = json.dumps(body, ensure_ascii=False)
+    return f"{_DATA} {text if text.isascii() else text.translate(_LINE_ENDS)}\n\n"
 
 
 class Frame(NamedTuple):
@@ -47,4 +58,52 @@ class Frame(NamedTuple):
 
     def with_text(self, text: str) -> str:
         """Return what `server_sent` makes of the body with `text` in it."""
-        return _on_one_line(encode_basestring(text)).join(self.parts)
+        told = encode_basestring(text)
+        return (told if told.isascii() else told.translate(_LINE_ENDS)).join(self.parts)
+
+
+class EventStream(StreamingResponse):
+    """Events, and a comment after every `keep_alive_s` seconds without one.
+
+    `on_end` is called when the response has ended, also if `events` was never read.
+    """
+
+    def __init__(
+        self, events: AsyncIterator[str], keep_alive_s: float, on_end: Callable[[], Awaitable[None]]
+    ) -> None:
+        super().__init__(events, headers=_HEADERS, media_type="text/event-stream")
+        self._keep_alive_s = keep_alive_s
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._on_end()
+
+    async def stream_response(self, send: Send) -> None:
+        clock = asyncio.get_running_loop().time
+        last_s, is_over = clock(), False
+
+        def pass_on(message: Message) -> Awaitable[None]:
+            # Called once for every event: it notes the time and nothing else.
+            nonlocal last_s, is_over
+            last_s, is_over = clock(), not message.get("more_body", True)
+            return send(message)
+
+        async def keep_alive() -> None:
+            comment = {"type": "http.response.body", "body": COMMENT.encode(), "more_body": True}
+            # If the client or the proxy is gone, sending the next event fails as well.
+            with contextlib.suppress(OSError, RuntimeError):
+                while not is_over:
+                    left_s = last_s + self._keep_alive_s - clock()
+                    if left_s > 0:
+                        await asyncio.sleep(left_s)
+                    else:
+                        await pass_on(comment)
+
+        comments = asyncio.create_task(keep_alive())
+        try:
+            await super().stream_response(pass_on)
+        finally:
+            comments.cancel()

@@ -28,16 +28,11 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 """Names by the path of their object. Entries of lists have the path of the list."""
 
 
-def unknown_names(fields: Mapping[str, Any]) -> list[str]:
-    """Return the paths of unknown names inside a request's fields, each path once."""
-    return list(
-        dict.fromkeys(
-            path
-            for field, value in fields.items()
-            if field in _NAMES
-            for path in _unknown_in(value, field)
-        )
-    )
+def unknown_names(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the paths of unknown names inside a request's fields, some of them repeatedly."""
+    for field, value in fields.items():
+        if field in _NAMES:
+            yield from _unknown_in(value, field)
 
 
 def _unknown_in(value: Any, where: str) -> Iterator[str]:
@@ -66,9 +61,11 @@ class UnknownFields:
         self._logged: set[str] = set()
 
     def warnings(self, names: Iterable[str]) -> list[str]:
-        """Return the response's warnings. Raise InvalidRequestError if this server refuses such
-        names."""
-        return [self._warning(name) for name in islice(names, _MAX_WARNINGS)]
+        """Return the response's warnings, each once.
+
+        Raises InvalidRequestError if this server refuses such names.
+        """
+        return list(map(self._warning, islice(dict.fromkeys(names), _MAX_WARNINGS)))
 
     def _warning(self, name: str) -> str:
         shown = name if len(name) <= 80 else f"{name[:80]}..."

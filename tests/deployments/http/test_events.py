@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from deployments.api.http.responses import Response
 from deployments.api.http.sse import DONE, Frame, event_data, server_sent
+from deployments.ingress.output import OutputChunk
 from specdec_core.config import SchedulerConfig, SpecMethod, SpeculationConfig
 from tests.deployments.http_server import completion, run, server
 
@@ -62,6 +63,10 @@ def test_lines_between_events_say_nothing(line: str, data: str | None) -> None:
     assert event_data(line) == data
 
 
+def written_whole(response: Response, position: int, chunk: OutputChunk) -> str:
+    return server_sent(response.chunk(position, chunk))
+
+
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 def test_a_stream_is_byte_by_byte_the_one_whose_chunks_are_written_whole(
     path: str, monkeypatch: pytest.MonkeyPatch
@@ -77,7 +82,7 @@ def test_a_stream_is_byte_by_byte_the_one_whose_chunks_are_written_whole(
 
     async def scenario() -> None:
         framed = await events()
-        monkeypatch.setattr(Response, "_is_text_alone", lambda *_: False)
+        monkeypatch.setattr(Response, "event", written_whole)
         assert len(framed) > 10
         assert framed == await events()
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
-from deployments.api.http import event_stream
 from deployments.api.http.logprob_json import Echo
 from deployments.api.http.responses import COMPLETION, Choice, Response
+from deployments.api.http.routes import streamed, whole
+from deployments.api.http.sse import END
 from deployments.config.service import SpecMetrics
 from deployments.ingress.generation_request import GenerationRequest
 from deployments.ingress.lanes import Lanes
 from deployments.ingress.output import OutputChunk
+from deployments.ingress.streams import Admission, begin
 from deployments.text.tokenizer import TextModel
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason
@@ -53,6 +56,7 @@ def parts(
         num_spec_tokens=0,
         token_bytes=token_bytes,
         metrics=SpecMetrics.NONE,
+        created=0,
         return_token_ids=False,
         num_prompt_logprobs=20,
     )
@@ -68,13 +72,17 @@ def parts(
     return response, piece, threads
 
 
+async def only(piece: OutputChunk) -> AsyncGenerator[tuple[int, OutputChunk]]:
+    yield 0, piece
+
+
 @pytest.mark.parametrize(
     ("prompt_len", "num_tokens", "is_aside"), [(2, 1, False), (400, 1, True), (2, 100, True)]
 )
 def test_a_whole_answer(prompt_len: int, num_tokens: int, is_aside: bool) -> None:
     text = fake_text_model()
     response, piece, threads = parts(text, prompt_len, num_tokens)
-    told = asyncio.run(event_stream.whole(response, [piece], Lanes()))
+    told = asyncio.run(whole(response, only(piece), Lanes()))
     assert (threading.current_thread() not in threads) is is_aside
     assert told.headers["content-type"] == "application/json"
     assert json.loads(bytes(told.body)) == json.loads(json.dumps(response.whole([piece])))
@@ -84,6 +92,12 @@ def test_a_whole_answer(prompt_len: int, num_tokens: int, is_aside: bool) -> Non
 def test_an_event(prompt_len: int, is_aside: bool) -> None:
     text = fake_text_model()
     response, piece, threads = parts(text, prompt_len, 1)
-    told = asyncio.run(event_stream.event(response, 0, piece, Lanes()))
+
+    async def told() -> list[str]:
+        begun = await begin(only(piece), Admission(["1"]), 10)
+        events = streamed(response, begun, Lanes())
+        return [event async for event in events]
+
+    event, end = asyncio.run(told())
     assert (threading.current_thread() not in threads) is is_aside
-    assert told == response.event(0, piece)
+    assert (event, end) == (response.event(0, piece), END)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from openai import AsyncOpenAI
 
-from deployments.api.http.event_stream import COMMENT
+from deployments.api.http.sse import COMMENT
 from deployments.config.client_limits import ClientLimits
 from deployments.coordinator.streams import IngressOutbox
 from deployments.ingress.request_limits import RequestLimits

@@ -97,6 +97,7 @@ def answer_of(
         num_spec_tokens=0,
         token_bytes=text.token_bytes,
         metrics=SpecMetrics.NONE,
+        created=0,
         return_token_ids=True,
     )
     chunks = [json.loads(response.event(0, piece).removeprefix("data: ")) for piece in pieces]

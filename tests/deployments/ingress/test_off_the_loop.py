@@ -14,7 +14,6 @@ import pytest
 from deployments.api.grpc import chat as grpc_chat
 from deployments.api.grpc import requests as grpc_requests
 from deployments.api.grpc.service import GrpcApi
-from deployments.api.http import chat_fields
 from deployments.api.http import schemas as requests
 from deployments.api.http.routes import build_http_app
 from deployments.config.service import SpecMetrics
@@ -106,7 +105,7 @@ def test_no_long_part_of_a_chat_is_work_of_the_event_loop(
 
     text = replace(fake_text_model(), max_model_len=100_000, template=compile_template(SHOWS_ALL))
     watch(text.backend, "encode_batch_fast")
-    for holder in (chat_fields, grpc_chat):
+    for holder in (requests, grpc_chat):
         watch(holder, "checked_tools")
     watch(requests, "from_structured_outputs")
     watch(grpc_requests, "json_schema")
