@@ -42,9 +42,7 @@ def load(tmp_path: Path) -> Load:
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return Load(
         target="model.gguf",
-        drafts={},
         method="plain",
-        spec_tokens=0,
         max_batch_size=8,
         max_model_len=512,
         dtype="bfloat16",
@@ -56,8 +54,6 @@ def load(tmp_path: Path) -> Load:
 
 TURN = Turn(
     method="plain",
-    draft=None,
-    spec_tokens=0,
     batch_size=2,
     prompts=[[5, 6, 7], [8]],
     max_tokens=2,

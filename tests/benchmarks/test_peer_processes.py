@@ -22,7 +22,6 @@ def load(target: str = "model") -> Load:
     return Load(
         target=target,
         drafts={"d": "folder"},
-        method=None,
         spec_tokens=4,
         max_batch_size=2,
         max_model_len=64,
@@ -35,14 +34,10 @@ def load(target: str = "model") -> Load:
 def turn(method: str = "plain") -> Turn:
     return Turn(
         method=method,
-        draft=None,
-        spec_tokens=0,
         batch_size=2,
         prompts=[[5, 6, 7], [8]],
         max_tokens=2,
         temperature=0.0,
-        top_p=1.0,
-        seed=0,
     )
 
 

@@ -16,6 +16,7 @@ from benchmarks.no_slowdown_cells import CONTROLLER, OFF, PLAIN, Bench, Cell, Ru
 from benchmarks.no_slowdown_report import cell_record, cells_table
 from benchmarks.synthetic import Recording, lookups_from, record, synthetic_engine
 from specdec_core import SamplingParams
+from tests.decoding import answer_ids
 from tests.fakes import TokenListModel
 
 PROMPTS = [(number, 1, 2, 3) for number in range(12)]
@@ -41,10 +42,8 @@ def test_proposals_are_accepted_as_often_as_asked_and_change_no_token(
     book = recording.book(target, acceptance)
     draft = TokenListModel(seed=9) if has_draft else None
     engine = synthetic_engine(target, draft, book, batch=4, num_draft_tokens=3)
-    answers: dict[str, list[int]] = {}
     with lookups_from(book):
-        for event in engine.generate(recording.requests(12)):
-            answers.setdefault(event.request_id, []).extend(event.token_ids)
+        answers = answer_ids(engine, recording.requests(12))
     assert [tuple(answer) for answer in answers.values()] == list(recording.answers)
     stats = engine.stats
     # Position j was tried where all before it were right, once the budget is far from its end.

@@ -16,17 +16,16 @@ from deployments.cli.timed_run import TimedRun
 from deployments.cli.verify.cells import Cell, Point
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import (
-    KPolicyName,
     Numerics,
     SchedulerConfig,
     SpecMethod,
-    SpeculationConfig,
 )
 from specdec_core.loading import loader
 from specdec_core.loading.loader import LoadConfig, load_pair
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from tests.cli.conftest import Outcome, Specdec
+from tests.decoding import fixed_k
 
 Write = Callable[..., Path]
 Bench = Callable[..., tuple[Outcome, dict[str, Any]]]
@@ -150,9 +149,7 @@ def test_a_run_leaves_the_loaded_models_as_it_found_them(tiny_folder: Path) -> N
     load = LoadConfig(kv_cache_tokens=1024, numerics=Numerics.FAST)
     models = load_pair(str(tiny_folder), str(tiny_folder), load)
     assert models.draft is not None
-    speculation = SpeculationConfig(
-        method=SpecMethod.DRAFT_MODEL, num_draft_tokens=3, k_policy=KPolicyName.FIXED
-    )
+    speculation = fixed_k(SpecMethod.DRAFT_MODEL, 3)
     config = SchedulerConfig(max_group_size=2, window=4, speculation=speculation)
     params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
     requests = [

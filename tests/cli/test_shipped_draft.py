@@ -12,10 +12,10 @@ import pytest
 from deployments.cli.generate.prompt_file import read_prompt_file
 from deployments.config.service import ServiceConfig
 from deployments.demo.drafts import DEMO_DRAFTS
-from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
-from specdec_core.config import KPolicyName
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.loading.loader import LoadConfig, load_pair
+from tests.decoding import fixed_k
 
 DRAFT = DEMO_DRAFTS["smollm2-135m-draft"]
 LARGEST_BYTES = 25_000_000
@@ -61,9 +61,7 @@ def test_it_drafts_for_the_demo_model(demo_model: Path, tmp_path: Path) -> None:
     assert pair.draft is not None
     params = SamplingParams(temperature=0.0, max_tokens=48)
     request = Request(request_id="a", prompt_token_ids=tuple(range(500, 540)), params=params)
-    speculation = SpeculationConfig(
-        method=SpecMethod.DRAFT_MODEL, num_draft_tokens=4, k_policy=KPolicyName.FIXED
-    )
+    speculation = fixed_k(SpecMethod.DRAFT_MODEL, 4)
     config = SchedulerConfig(speculation=speculation)
     engine = Engine(pair.target.model, pair.draft.model, config=config)
     plain = Engine(pair.target.model, algorithm=AlgorithmName.AUTOREGRESSIVE)

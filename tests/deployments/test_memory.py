@@ -101,18 +101,14 @@ def test_names_that_were_looked_up_are_held_no_longer() -> None:
     assert sum(held) == 0
 
 
-def test_under_load_memory_is_given_back_and_nothing_is_looked_through(
+async def test_under_load_memory_is_given_back_and_nothing_is_looked_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[str] = []
     monkeypatch.setattr(memory, "trim", lambda: calls.append("trim"))
     monkeypatch.setattr(memory.gc, "collect", lambda: calls.append("collect"))
     loads = iter([False, False, True])
-
-    async def scenario() -> None:
-        task = asyncio.create_task(keep_trimming(every_s=0.001, is_calm=lambda: next(loads)))
-        with pytest.raises(RuntimeError):  # the loads are over
-            await task
-
-    asyncio.run(scenario())
+    task = asyncio.create_task(keep_trimming(every_s=0.001, is_calm=lambda: next(loads)))
+    with pytest.raises(RuntimeError):  # the loads are over
+        await task
     assert calls == ["trim", "trim", "collect", "trim"]

@@ -13,10 +13,10 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
-from specdec_core.config import KPolicyName
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.worker.model_runner import ModelRunner
+from tests.decoding import answer_ids, fixed_k
 from tests.distribution.chi_square import ChiSquare, goodness_of_fit, total
 from tests.distribution.law import joint_law, window_law
 from tests.distribution.runs import Counts
@@ -68,7 +68,7 @@ def adapted(weights: PreTrainedModel) -> ModelRunner:
 
 
 def engine_of(algorithm: AlgorithmName, method: SpecMethod) -> Engine:
-    speculation = SpeculationConfig(method=method, num_draft_tokens=3, k_policy=KPolicyName.FIXED)
+    speculation = fixed_k(method, 3)
     config = SchedulerConfig(
         max_group_size=48, window=96, max_queued=10_000, speculation=speculation
     )
@@ -87,13 +87,11 @@ def counts(request: pytest.FixtureRequest) -> Counts:
         )
         for seed in range(NUM_SEEDS)
     ]
-    emitted: dict[str, tuple[int, ...]] = {asked.request_id: () for asked in requests}
-    for event in engine.generate(requests):
-        emitted[event.request_id] += event.token_ids
+    emitted = answer_ids(engine, requests)
     assert 0 < engine.stats.num_accepted < engine.stats.num_drafted
     outputs: dict[tuple[int, ...], Counter[tuple[int, ...]]] = {p: Counter() for p in PROMPTS}
     for asked in requests:
-        outputs[asked.prompt_token_ids][emitted[asked.request_id][slice(*WINDOW)]] += 1
+        outputs[asked.prompt_token_ids][tuple(emitted[asked.request_id][slice(*WINDOW)])] += 1
     return outputs
 
 

@@ -11,12 +11,12 @@ from functools import lru_cache
 import pytest
 import torch
 
-from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
-from specdec_core.config import KPolicyName
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
 from specdec_core.worker.model_runner import ModelRunner
+from tests.decoding import answer_ids, fixed_k
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder
 
 DTYPES = (torch.bfloat16, torch.float32)
@@ -74,14 +74,7 @@ def plain(model: ModelRunner, asked: list[Request]) -> dict[str, list[int]]:
 def _alone(model: ModelRunner, request: Request) -> list[int]:
     config = SchedulerConfig(max_group_size=1, window=1)
     engine = Engine(model, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
-    return run(engine, [request])[request.request_id]
-
-
-def run(engine: Engine, asked: list[Request]) -> dict[str, list[int]]:
-    tokens: dict[str, list[int]] = {request.request_id: [] for request in asked}
-    for event in engine.generate(asked):
-        tokens[event.request_id] += event.token_ids
-    return tokens
+    return answer_ids(engine, [request])[request.request_id]
 
 
 def speculating(model: ModelRunner, draft: ModelRunner | None, batch: int, k: int) -> Engine:
@@ -90,9 +83,7 @@ def speculating(model: ModelRunner, draft: ModelRunner | None, batch: int, k: in
         max_group_size=batch,
         window=2 * batch,
         prefill_chunk=33,
-        speculation=SpeculationConfig(
-            method=method, num_draft_tokens=k, k_policy=KPolicyName.FIXED
-        ),
+        speculation=fixed_k(method, k),
     )
     return Engine(model, draft, config=config)
 
@@ -106,7 +97,7 @@ def test_speculation_equals_plain_decoding_of_each_alone(
     expected = plain(target, asked)
     draft = loaded(target.module.config.model_type, target.dtype, kv_cache_tokens=16384)
     for engine in (speculating(target, None, batch, k), speculating(target, draft, batch, k)):
-        assert run(engine, asked) == expected
+        assert answer_ids(engine, asked) == expected
         assert engine.stats.num_accepted > 0
 
 

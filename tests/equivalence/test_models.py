@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
-from specdec_core.config import KPolicyName
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.worker.model_runner import ModelRunner
+from tests.decoding import answer_ids, fixed_k
 from tests.tiny_models import ARCHITECTURES, VOCAB, reference_greedy, tiny_model
 
 STOP_IDS = (2, 11)
@@ -59,10 +59,7 @@ def requests(temperature: float, count: int = 12) -> list[Request]:
 
 
 def run(engine: Engine, asked: list[Request]) -> list[list[int]]:
-    tokens: dict[str, list[int]] = {request.request_id: [] for request in asked}
-    for event in engine.generate(asked):
-        tokens[event.request_id] += event.token_ids
-    return list(tokens.values())
+    return list(answer_ids(engine, asked).values())
 
 
 def exspec(
@@ -72,9 +69,7 @@ def exspec(
         max_group_size=batch,
         window=3 * batch,
         prefill_chunk=16,
-        speculation=SpeculationConfig(
-            method=method, num_draft_tokens=k, k_policy=KPolicyName.FIXED
-        ),
+        speculation=fixed_k(method, k),
     )
     return Engine(adapted(target), adapted(draft) if draft else None, config=config)
 

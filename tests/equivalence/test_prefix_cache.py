@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
-from specdec_core.config import KPolicyName
 from specdec_core.engine import Engine
+from tests.decoding import fixed_k
 from tests.equivalence.test_fakes import VOCAB, outputs, plain
 from tests.paged_fake import PagedTokenModel
 
@@ -56,9 +56,7 @@ def config(prefill_chunk: int) -> SchedulerConfig:
         max_group_size=4,
         window=12,
         prefill_chunk=prefill_chunk,
-        speculation=SpeculationConfig(
-            method=SpecMethod.DRAFT_MODEL, num_draft_tokens=3, k_policy=KPolicyName.FIXED
-        ),
+        speculation=fixed_k(SpecMethod.DRAFT_MODEL, 3),
     )
 
 

@@ -16,15 +16,14 @@ from specdec_core import (
     SamplingParams,
     SchedulerConfig,
     SpecMethod,
-    SpeculationConfig,
 )
-from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling import logit_processors
 from specdec_core.sampling.logit_processors import LOGIT_PROCESSORS, LogitProcessor, SequenceRows
 from specdec_core.sampling_params import derive_seed
 from specdec_core.worker.model_runner import ModelRunner
+from tests.decoding import fixed_k
 from tests.fakes import NoisyCopy, TokenListModel
 from tests.tiny_models import VOCAB as TINY_VOCAB
 from tests.tiny_models import tiny_model
@@ -78,9 +77,7 @@ def scheduler_config(method: SpecMethod, k: int, batch: int) -> SchedulerConfig:
         max_group_size=batch,
         window=2 * batch,
         prefill_chunk=5,
-        speculation=SpeculationConfig(
-            method=method, num_draft_tokens=k, k_policy=KPolicyName.FIXED
-        ),
+        speculation=fixed_k(method, k),
     )
 
 

@@ -12,8 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
-from specdec_core.config import KPolicyName
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
@@ -21,6 +20,7 @@ from specdec_core.logprobs import TokenLogprobs
 from specdec_core.model import score
 from specdec_core.request import TokenEvent
 from specdec_core.worker.model_runner import ModelRunner
+from tests.decoding import fixed_k
 from tests.tiny_models import VOCAB, tiny_model
 
 LENGTHS = (1, 2, 5, 33, 34, 70, 33)
@@ -76,9 +76,7 @@ def engine_of(
         max_group_size=batch,
         window=2 * batch,
         prefill_chunk=chunk,
-        speculation=SpeculationConfig(
-            method=SpecMethod.NGRAM, num_draft_tokens=4, k_policy=KPolicyName.FIXED
-        ),
+        speculation=fixed_k(SpecMethod.NGRAM, 4),
     )
     return Engine(model, config=config, algorithm=algorithm)
 

@@ -17,14 +17,14 @@ from specdec_core import (
     SamplingParams,
     SchedulerConfig,
     SpecMethod,
-    SpeculationConfig,
 )
-from specdec_core.config import KPolicyName, Numerics
+from specdec_core.config import Numerics
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError
 from specdec_core.loading.loader import LoadConfig, LoadedModel, load_model
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import ErrorKind, TokenEvent
+from tests.decoding import fixed_k
 from tests.service.tiny_folder import save_tiny_llama
 
 LENGTH = 28
@@ -65,9 +65,7 @@ def target(folder: Path) -> LoadedModel:
 def engine(
     target: LoadedModel, text: TextModel, algorithm: AlgorithmName = AlgorithmName.EXSPEC
 ) -> Engine:
-    speculation = SpeculationConfig(
-        method=SpecMethod.NGRAM, num_draft_tokens=4, k_policy=KPolicyName.FIXED
-    )
+    speculation = fixed_k(SpecMethod.NGRAM, 4)
     config = SchedulerConfig(max_group_size=8, window=16, prefill_chunk=16, speculation=speculation)
     return Engine(
         target.model,

@@ -29,6 +29,7 @@ from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.loading.loader import LoadConfig, LoadedModel, load_model
+from tests.decoding import fixed_k
 from tests.service.tiny_folder import save_tiny_llama
 
 pytest.importorskip("llguidance")
@@ -119,9 +120,7 @@ def engine(
         config=SchedulerConfig(
             max_group_size=batch,
             window=3 * batch,
-            speculation=SpeculationConfig(
-                method=method, num_draft_tokens=4, k_policy=KPolicyName.FIXED
-            ),
+            speculation=fixed_k(method, 4),
         ),
         algorithm=name,
         end_token_ids=text.end_token_ids,

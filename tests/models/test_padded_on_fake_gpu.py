@@ -8,12 +8,13 @@ from specdec_core.algorithms.padded.cache import PaddedRow, stack
 from specdec_core.algorithms.padded.eqspec import Eqspec
 from specdec_core.algorithms.padded.exspec_padded import ExspecPadded
 from specdec_core.algorithms.padded.model import PaddedTransformersModel
-from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import SchedulerConfig, SpecMethod
 from specdec_core.model import ForwardInput
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.stopwatch import Stopwatch
 from specdec_core.worker.model_runner import ModelRunner
+from tests.decoding import fixed_k
 from tests.models.exact_table import keep_to_classes
 from tests.models.fake_gpu import GPU, Event, on_gpu
 from tests.tiny_models import VOCAB
@@ -67,9 +68,7 @@ def test_a_round_waits_for_each_drafted_token_and_once_to_verify(
 ) -> None:
     """Rows of unlike K, so that every round realigns or stacks."""
     models = [padded_on_gpu(waits, "fused qwen3", is_exact=is_exact) for _ in range(2)]
-    speculation = SpeculationConfig(
-        method=SpecMethod.DRAFT_MODEL, num_draft_tokens=K, k_policy=KPolicyName.FIXED
-    )
+    speculation = fixed_k(SpecMethod.DRAFT_MODEL, K)
     config = SchedulerConfig(max_group_size=3, window=4, speculation=speculation)
     running = algorithm(*models, config=config)
     params = SamplingParams(temperature=0.0, max_tokens=40)

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
-from specdec_core.config import KPolicyName
+from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
 from specdec_core.model import score
 from specdec_core.worker.model_runner import ModelRunner
+from tests.decoding import fixed_k
 from tests.equivalence.test_fakes import outputs
 from tests.tiny_models import VOCAB, tiny_decoder
 
@@ -71,9 +71,7 @@ def numbers_alone(model: ModelRunner, ids: Sequence[int]) -> Tensor:
 
 def test_answers_are_those_of_plain_decoding(exact: ModelRunner) -> None:
     requests = requests_that_begin_alike(12)
-    speculation = SpeculationConfig(
-        method=SpecMethod.NGRAM, num_draft_tokens=3, k_policy=KPolicyName.FIXED
-    )
+    speculation = fixed_k(SpecMethod.NGRAM, 3)
     config = SchedulerConfig(max_group_size=3, window=6, prefill_chunk=24, speculation=speculation)
     plain = Engine(exact, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
     assert outputs(Engine(exact, config=config), requests) == outputs(plain, requests)

@@ -24,7 +24,7 @@ from tests.deployments.answering import (
 )
 from tests.deployments.http.test_answers import ANALYSIS, CALL, COMMENTARY, END, THOUGHT
 from tests.deployments.ingress.test_client_resume import service_of
-from tests.deployments.ingress.test_grpc_api import FakeContext, run
+from tests.deployments.ingress.test_grpc_api import FakeContext
 
 REASONS = {
     "stop": pb.FINISH_REASON_STOP,
@@ -140,17 +140,13 @@ async def test_a_resumed_stream_tells_the_rest() -> None:
         assert told([*first[:count], *rest]) == whole
 
 
-def test_a_demand_reaches_the_pool_as_the_same_grammar() -> None:
+async def test_a_demand_reaches_the_pool_as_the_same_grammar() -> None:
     pytest.importorskip("llguidance")
     text = text_model(HERMES)
     pool = AnsweringPool(text, [END])
     served = service_of(text, pool)
     over_http(served, tool_choice="required")
-
-    async def scenario() -> None:
-        await api_of(served).generate_once(request(tool_choice="required"), FakeContext())
-
-    run(scenario)
+    await api_of(served).generate_once(request(tool_choice="required"), FakeContext())
     first, second = [one.params.grammar for one in pool.asked]
     assert first == second is not None
 

@@ -114,7 +114,9 @@ def test_the_work_of_a_request_counts_in_total(name: str) -> None:
     assert backend.threads
 
 
-def test_templates_of_callers_who_left_keep_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_templates_of_callers_who_left_keep_their_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     num_running, most, may_end = 0, 0, threading.Event()
 
     def render(*_: Any) -> tuple[int, ...]:
@@ -129,17 +131,13 @@ def test_templates_of_callers_who_left_keep_their_places(monkeypatch: pytest.Mon
     service = service_of(fake_text_model())
     service._trusts_chat_templates = True
     own = ChatOptions(template="x")
-
-    async def scenario() -> None:
-        for _ in range(6):
-            leaving = asyncio.create_task(service.encode_chat([], own))
-            await asyncio.sleep(0.02)
-            leaving.cancel()
-            await asyncio.wait([leaving])
-        may_end.set()
-        assert await service.encode_chat([], own) == (1,)
-
-    asyncio.run(scenario())
+    for _ in range(6):
+        leaving = asyncio.create_task(service.encode_chat([], own))
+        await asyncio.sleep(0.02)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+    may_end.set()
+    assert await service.encode_chat([], own) == (1,)
     assert most == 2
 
 

@@ -26,7 +26,7 @@ from specdec_core.errors import QueueFullError
 from specdec_core.messages import Role
 from specdec_core.request import Request, TokenEvent
 from tests.deployments.fake_replica import FakeReplica, continuation
-from tests.deployments.http_server import TEXT, completion, run, server, stream
+from tests.deployments.http_server import TEXT, completion, server, stream
 from tests.deployments.ingress.test_grpc_api import FakeContext, api
 from tests.deployments.overload.test_waiting import _client, counted, full_service
 from tests.deployments.tracing.memory import HEADERS, TRACE_ID
@@ -326,15 +326,11 @@ async def test_switched_off_nothing_is_made_of_it(lines: Lines) -> None:
     assert not lines.all
 
 
-def test_text_quotes_what_could_be_read_as_more_and_json_has_members(lines: Lines) -> None:
+async def test_text_quotes_what_could_be_read_as_more_and_json_has_members(lines: Lines) -> None:
     forged = 'x status=200\n"y"'
-
-    async def scenario() -> None:
-        async with server(keys=("k",)) as (client, _):
-            headers = HEADERS | {"authorization": "Bearer k"}
-            await client.post(PATH, json=completion(request_id=forged), headers=headers)
-
-    run(scenario)
+    async with server(keys=("k",)) as (client, _):
+        headers = HEADERS | {"authorization": "Bearer k"}
+        await client.post(PATH, json=completion(request_id=forged), headers=headers)
     (record,) = lines.records
     assert record.getMessage().startswith(
         f'request request_id="x status=200\\n\\"y\\"" trace_id={TRACE_ID:032x} '

@@ -12,7 +12,7 @@ from deployments.observability.metrics.round_stages import LeaseTimes, Stage, St
 from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.scheduler import Scheduler, SendLease
 from tests.deployments.cell import Cell, cell
-from tests.deployments.coordinator.test_cell import DRAFTING, PLAIN, collect, request, run
+from tests.deployments.coordinator.test_cell import DRAFTING, PLAIN, collect, request
 from tests.deployments.fake_replica import FakeReplica
 
 
@@ -174,7 +174,7 @@ async def test_every_lease_of_both_roles_is_booked() -> None:
             assert stages[role, stage].sum_s == pytest.approx(0.001 * num_leases)
 
 
-def test_the_next_lease_is_read_by_its_writer_before_the_tokens_of_the_last_are_told(
+async def test_the_next_lease_is_read_by_its_writer_before_the_tokens_of_the_last_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     put: list[str] = []
@@ -186,23 +186,19 @@ def test_the_next_lease_is_read_by_its_writer_before_the_tokens_of_the_last_are_
             original(self, item)
 
         monkeypatch.setattr(outbox, "put", noting)
-
-    async def scenario() -> None:
-        driver = SchedulerDriver(Scheduler(PLAIN, epoch=1), epoch=1)
-        running = asyncio.create_task(driver.run())
-        fake = FakeReplica(Role.TARGET)
-        replica = driver.register(fake.info("t0", 1))
-        driver.submit(driver.attach(), request(), resume=False)
-        for _ in range(3):
-            (command,) = await replica.outbox.take() or ()
-            put.append("read")
-            assert isinstance(command, SendLease)
-            driver.on_result(replica, fake.execute(command.lease), replica.occupancy)
-        await replica.outbox.take()
+    driver = SchedulerDriver(Scheduler(PLAIN, epoch=1), epoch=1)
+    running = asyncio.create_task(driver.run())
+    fake = FakeReplica(Role.TARGET)
+    replica = driver.register(fake.info("t0", 1))
+    driver.submit(driver.attach(), request(), resume=False)
+    for _ in range(3):
+        (command,) = await replica.outbox.take() or ()
         put.append("read")
-        while put.count("tokens") < 3:
-            await asyncio.sleep(0)
-        running.cancel()
-
-    run(scenario)
+        assert isinstance(command, SendLease)
+        driver.on_result(replica, fake.execute(command.lease), replica.occupancy)
+    await replica.outbox.take()
+    put.append("read")
+    while put.count("tokens") < 3:
+        await asyncio.sleep(0)
+    running.cancel()
     assert put == ["lease", "read"] + ["lease", "read", "tokens"] * 3

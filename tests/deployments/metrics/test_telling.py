@@ -88,7 +88,7 @@ def exported_to(exporter: otel.MetricExporter, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(telling, "exporter_kinds", kinds)
 
 
-def test_the_last_totals_are_told_at_the_end_and_nothing_behind_them(
+async def test_the_last_totals_are_told_at_the_end_and_nothing_behind_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An hour between two tellings: without it what came since the first would be lost."""
@@ -96,18 +96,14 @@ def test_the_last_totals_are_told_at_the_end_and_nothing_behind_them(
     collector = Collector()
     exported_to(collector, monkeypatch)
     status = full_status()
-
-    async def scenario() -> None:
-        metrics = MetricsExporting(lambda: status, PROCESS, model_name="m", application="a")
-        running = asyncio.create_task(metrics.run())
-        while not collector.heard:
-            await asyncio.sleep(0.001)
-        status.counters["num_committed"] += 5
-        await metrics.close()
-        await asyncio.wait([running])
-        await metrics.close()  # a second word of the end changes nothing
-
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    metrics = MetricsExporting(lambda: status, PROCESS, model_name="m", application="a")
+    running = asyncio.create_task(metrics.run())
+    while not collector.heard:
+        await asyncio.sleep(0.001)
+    status.counters["num_committed"] += 5
+    await metrics.close()
+    await asyncio.wait([running])
+    await metrics.close()  # a second word of the end changes nothing
     assert len(collector.heard) == 2
     del collector.heard[0]
     tokens: Any = told(collector)["specdec.generation_tokens"].data

@@ -12,7 +12,7 @@ from deployments.config.service import SpecMetrics
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
 from specdec_core.config import SpeculationConfig
-from tests.deployments.http_server import TEXT, completion, run, server
+from tests.deployments.http_server import TEXT, completion, server
 from tests.deployments.ingress.test_pool_client import SchedulerClient, unreachable
 
 WAIT_S = 0.1
@@ -65,14 +65,11 @@ async def test_a_body_that_does_not_end_is_given_up(path: str, beginning: bytes)
     assert b"the body did not arrive within 0.1 s" in body["body"]
 
 
-def test_a_client_that_leaves_within_its_body_is_no_error_of_ours(
+async def test_a_client_that_leaves_within_its_body_is_no_error_of_ours(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario() -> None:
-        first = {"type": "http.request", "body": b"{", "more_body": True}
-        await answer_to([first, {"type": "http.disconnect"}], "/v1/completions")
-
-    run(scenario)
+    first = {"type": "http.request", "body": b"{", "more_body": True}
+    await answer_to([first, {"type": "http.disconnect"}], "/v1/completions")
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 

@@ -15,7 +15,7 @@ from specdec.v1 import generation_pb2 as pb
 from specdec_core.messages import Role
 from tests.deployments.cell import cell
 from tests.deployments.coordinator.test_cell import DRAFTING, until
-from tests.deployments.http_server import SPECULATION, TEXT, run
+from tests.deployments.http_server import SPECULATION, TEXT
 from tests.deployments.ingress.test_grpc_api import FakeContext
 from tests.deployments.tracing.memory import HEADERS, Spans, attributes_of, id_of, parent_id_of
 from tests.deployments.tracing.test_request_traces import PROMPT, assert_connected, settled
@@ -47,20 +47,16 @@ GREEDY = pb.SamplingParams(temperature=0, max_tokens=20)
 
 
 @pytest.mark.parametrize("method", ["Generate", "GenerateOnce"])
-def test_a_call_is_one_trace_too(method: str) -> None:
+async def test_a_call_is_one_trace_too(method: str) -> None:
     spans = Spans()
-
-    async def scenario() -> None:
-        async with api(spans) as (calls, _):
-            message = pb.GenerateRequest(prompt=PROMPT, sampling=GREEDY)
-            if method == "Generate":
-                async for _ in calls.generate(message, TracedContext()):
-                    pass
-            else:
-                await calls.generate_once(message, TracedContext())
-            await settled(spans, {"specdec.pool", "specdec.draft", "specdec.verify"})
-
-    run(scenario)
+    async with api(spans) as (calls, _):
+        message = pb.GenerateRequest(prompt=PROMPT, sampling=GREEDY)
+        if method == "Generate":
+            async for _ in calls.generate(message, TracedContext()):
+                pass
+        else:
+            await calls.generate_once(message, TracedContext())
+        await settled(spans, {"specdec.pool", "specdec.draft", "specdec.verify"})
     assert_connected(spans.ended)
     said = attributes_of(spans.one("text_completion fake"))
     assert said["rpc.service"] == "specdec.v1.GenerationService"
@@ -69,40 +65,32 @@ def test_a_call_is_one_trace_too(method: str) -> None:
     assert said["gen_ai.response.id"] == said["specdec.request_id"]
 
 
-def test_a_client_that_leaves_ends_every_span_of_its_request() -> None:
+async def test_a_client_that_leaves_ends_every_span_of_its_request() -> None:
     spans = Spans()
-
-    async def scenario() -> None:
-        async with api(spans) as (calls, parts):
-            message = pb.GenerateRequest(prompt=PROMPT, sampling=GREEDY)
-            message.sampling.max_tokens = 400
-            answers = calls.generate(message, TracedContext())
-            await anext(answers)
-            await answers.aclose()
-            await settled(spans, {"specdec.pool"})
-            assert not parts.driver.spans._by_sequence, "what has ended is forgotten"
-
-    run(scenario)
+    async with api(spans) as (calls, parts):
+        message = pb.GenerateRequest(prompt=PROMPT, sampling=GREEDY)
+        message.sampling.max_tokens = 400
+        answers = calls.generate(message, TracedContext())
+        await anext(answers)
+        await answers.aclose()
+        await settled(spans, {"specdec.pool"})
+        assert not parts.driver.spans._by_sequence, "what has ended is forgotten"
     assert attributes_of(spans.one("text_completion fake"))["error.type"] == "cancelled"
     assert attributes_of(spans.one("specdec.pool"))["specdec.finish_reason"] == "abort"
 
 
-def test_a_request_that_a_second_coordinator_goes_on_with_stays_in_its_trace() -> None:
+async def test_a_request_that_a_second_coordinator_goes_on_with_stays_in_its_trace() -> None:
     spans = Spans()
-
-    async def scenario() -> None:
-        async with api(spans) as (calls, parts):
-            message = pb.GenerateRequest(prompt=PROMPT, sampling=GREEDY)
-            message.sampling.max_tokens = 300
-            is_first = True
-            async for _ in calls.generate(message, TracedContext()):
-                if is_first:
-                    is_first = False
-                    await parts.kill_coordinator()
-                    await parts.start_coordinator()
-            await until(lambda: len(spans.named("specdec.pool")) >= 1)
-
-    run(scenario)
+    async with api(spans) as (calls, parts):
+        message = pb.GenerateRequest(prompt=PROMPT, sampling=GREEDY)
+        message.sampling.max_tokens = 300
+        is_first = True
+        async for _ in calls.generate(message, TracedContext()):
+            if is_first:
+                is_first = False
+                await parts.kill_coordinator()
+                await parts.start_coordinator()
+        await until(lambda: len(spans.named("specdec.pool")) >= 1)
     root = id_of(spans.one("text_completion fake"))
     last = spans.named("specdec.pool")[-1]
     assert parent_id_of(last) == root

@@ -136,23 +136,18 @@ def test_lines_about_a_request_carry_its_trace_and_its_id(
     assert line["span_id"] == f"{root.context.span_id:016x}"
 
 
-def test_prompts_answers_and_keys_are_in_no_line(capsys: Lines) -> None:
-    async def scenario() -> None:
-        async with server(keys=("hunter2",), tracer=Spans().tracer) as (client, parts):
-            begin_logs(TARGET, LogFormat.JSON)
-            logging.getLogger("deployments").setLevel(logging.DEBUG)
-            for key, prompt in (("hunter2", "SECRET"), ("hunter3", "SECRET"), ("hunter2", "")):
-                headers = HEADERS | {"authorization": f"Bearer {key}"}
-                body = completion(prompt=prompt, stop=["SECRET"], max_tokens=40)
-                await client.post("/v1/completions", json=body, headers=headers)
-                messages = [{"role": "SECRET", "content": "SECRET"}]
-                await client.post(
-                    "/v1/chat/completions", json={"messages": messages}, headers=headers
-                )
-            await parts.kill_coordinator()
-            logging.getLogger("deployments").info("the end")
-
-    run(scenario)
+async def test_prompts_answers_and_keys_are_in_no_line(capsys: Lines) -> None:
+    async with server(keys=("hunter2",), tracer=Spans().tracer) as (client, parts):
+        begin_logs(TARGET, LogFormat.JSON)
+        logging.getLogger("deployments").setLevel(logging.DEBUG)
+        for key, prompt in (("hunter2", "SECRET"), ("hunter3", "SECRET"), ("hunter2", "")):
+            headers = HEADERS | {"authorization": f"Bearer {key}"}
+            body = completion(prompt=prompt, stop=["SECRET"], max_tokens=40)
+            await client.post("/v1/completions", json=body, headers=headers)
+            messages = [{"role": "SECRET", "content": "SECRET"}]
+            await client.post("/v1/chat/completions", json={"messages": messages}, headers=headers)
+        await parts.kill_coordinator()
+        logging.getLogger("deployments").info("the end")
     written = capsys.readouterr().err
     assert objects(written)[-1]["message"] == "the end"
     assert "SECRET" not in written

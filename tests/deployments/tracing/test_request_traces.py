@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import StatusCode
 
 from tests.deployments.coordinator.test_cell import DRAFTING, until
-from tests.deployments.http_server import completion, run, server, stream
+from tests.deployments.http_server import completion, server, stream
 from tests.deployments.tracing.memory import (
     CLIENT_ID,
     HEADERS,
@@ -43,21 +43,17 @@ async def settled(spans: Spans, names: set[str]) -> None:
     await until(lambda: {span.name for span in spans.ended} >= names)
 
 
-def test_a_completion_is_one_trace_from_the_client_to_every_round() -> None:
+async def test_a_completion_is_one_trace_from_the_client_to_every_round() -> None:
     spans = Spans()
-
-    async def scenario() -> None:
-        async with server(config=DRAFTING, drafts=1, tracer=spans.tracer) as (client, _):
-            answer = await client.post("/v1/completions", json=completion(), headers=HEADERS)
-            assert answer.status_code == 200
-            names = {"specdec.pool", "specdec.verify", "specdec.draft", "specdec.prefill"}
-            await settled(spans, names)
-            assert (
-                attributes_of(spans.one("text_completion fake"))["gen_ai.response.id"]
-                == (answer.json()["id"])
-            )
-
-    run(scenario)
+    async with server(config=DRAFTING, drafts=1, tracer=spans.tracer) as (client, _):
+        answer = await client.post("/v1/completions", json=completion(), headers=HEADERS)
+        assert answer.status_code == 200
+        names = {"specdec.pool", "specdec.verify", "specdec.draft", "specdec.prefill"}
+        await settled(spans, names)
+        assert (
+            attributes_of(spans.one("text_completion fake"))["gen_ai.response.id"]
+            == (answer.json()["id"])
+        )
     assert_connected(spans.ended)
     root = spans.one("text_completion fake")
     pool = spans.one("specdec.pool")
@@ -106,23 +102,19 @@ async def test_the_span_says_what_the_conventions_ask_for() -> None:
         assert "error.type" not in said
 
 
-def test_a_trace_shows_nothing_of_prompt_and_answer() -> None:
+async def test_a_trace_shows_nothing_of_prompt_and_answer() -> None:
     spans = Spans()
-
-    async def scenario() -> None:
-        async with server(config=DRAFTING, drafts=1, tracer=spans.tracer) as (client, _):
-            answer = await client.post(
-                "/v1/chat/completions",
-                json=CHAT | {"stop": ["~~"], "user": "lovelace"},
-                headers=HEADERS,
-            )
-            text = answer.json()["choices"][0]["message"]["content"]
-            await settled(spans, {"specdec.pool", "specdec.verify"})
-            for span in spans.ended:
-                for secret in (PROMPT, text, "~~", "lovelace"):
-                    assert secret not in told(span)
-
-    run(scenario)
+    async with server(config=DRAFTING, drafts=1, tracer=spans.tracer) as (client, _):
+        answer = await client.post(
+            "/v1/chat/completions",
+            json=CHAT | {"stop": ["~~"], "user": "lovelace"},
+            headers=HEADERS,
+        )
+        text = answer.json()["choices"][0]["message"]["content"]
+        await settled(spans, {"specdec.pool", "specdec.verify"})
+        for span in spans.ended:
+            for secret in (PROMPT, text, "~~", "lovelace"):
+                assert secret not in told(span)
     assert spans.one("chat fake")
 
 
@@ -136,97 +128,75 @@ async def test_a_stream_ends_its_span_with_its_last_piece() -> None:
         assert said["gen_ai.usage.output_tokens"] == 20
 
 
-def test_choices_are_one_span_and_a_pool_span_each() -> None:
+async def test_choices_are_one_span_and_a_pool_span_each() -> None:
     spans = Spans()
-
-    async def scenario() -> None:
-        async with server(tracer=spans.tracer) as (client, _):
-            body = completion(prompt=["AB", "CDE"], n=2, temperature=1.0, max_tokens=4)
-            answer = await client.post("/v1/completions", json=body, headers=HEADERS)
-            usage = answer.json()["usage"]
-            await until(lambda: len(spans.named("specdec.pool")) == 4)
-            said = attributes_of(spans.one("text_completion fake"))
-            assert said["gen_ai.request.choice.count"] == 2
-            assert said["gen_ai.usage.input_tokens"] == usage["prompt_tokens"]
-            assert said["gen_ai.usage.output_tokens"] == usage["completion_tokens"]
-            assert said["gen_ai.response.finish_reasons"] == ("length",) * 4
-
-    run(scenario)
+    async with server(tracer=spans.tracer) as (client, _):
+        body = completion(prompt=["AB", "CDE"], n=2, temperature=1.0, max_tokens=4)
+        answer = await client.post("/v1/completions", json=body, headers=HEADERS)
+        usage = answer.json()["usage"]
+        await until(lambda: len(spans.named("specdec.pool")) == 4)
+        said = attributes_of(spans.one("text_completion fake"))
+        assert said["gen_ai.request.choice.count"] == 2
+        assert said["gen_ai.usage.input_tokens"] == usage["prompt_tokens"]
+        assert said["gen_ai.usage.output_tokens"] == usage["completion_tokens"]
+        assert said["gen_ai.response.finish_reasons"] == ("length",) * 4
     root = id_of(spans.one("text_completion fake"))
     assert {parent_id_of(span) for span in spans.named("specdec.pool")} == {root}
 
 
 @pytest.mark.parametrize("headers", [{}, {"traceparent": NOT_SAMPLED}, {"traceparent": "nonsense"}])
-def test_what_is_not_sampled_leaves_no_span_and_travels_nowhere(headers: dict[str, str]) -> None:
+async def test_what_is_not_sampled_leaves_no_span_and_travels_nowhere(
+    headers: dict[str, str],
+) -> None:
     spans = Spans()
+    async with server(config=DRAFTING, drafts=1, tracer=spans.tracer) as (client, parts):
+        submitted = []
+        original = parts.driver.submit
 
-    async def scenario() -> None:
-        async with server(config=DRAFTING, drafts=1, tracer=spans.tracer) as (client, parts):
-            submitted = []
-            original = parts.driver.submit
+        def noting(*args: Any, **named: Any) -> None:
+            submitted.append(named["trace"])
+            original(*args, **named)
 
-            def noting(*args: Any, **named: Any) -> None:
-                submitted.append(named["trace"])
-                original(*args, **named)
-
-            parts.driver.submit = noting  # type: ignore[method-assign]
-            answer = await client.post("/v1/completions", json=completion(), headers=headers)
-            assert answer.status_code == 200
-            assert submitted == [None]
-
-    run(scenario)
+        parts.driver.submit = noting  # type: ignore[method-assign]
+        answer = await client.post("/v1/completions", json=completion(), headers=headers)
+        assert answer.status_code == 200
+        assert submitted == [None]
     assert spans.ended == ()
 
 
-def test_without_a_client_that_traces_the_sampler_decides() -> None:
+async def test_without_a_client_that_traces_the_sampler_decides() -> None:
     spans = Spans(ALWAYS_ON)
-
-    async def scenario() -> None:
-        async with server(tracer=spans.tracer) as (client, _):
-            await client.post("/v1/completions", json=completion())
-
-    run(scenario)
+    async with server(tracer=spans.tracer) as (client, _):
+        await client.post("/v1/completions", json=completion())
     assert spans.one("text_completion fake").parent is None
 
 
-def test_the_caller_s_mistake_is_named_and_is_no_failure() -> None:
+async def test_the_caller_s_mistake_is_named_and_is_no_failure() -> None:
     spans = Spans()
-
-    async def scenario() -> None:
-        async with server(tracer=spans.tracer) as (client, _):
-            answer = await client.post(
-                "/v1/completions", json=completion(max_tokens=-1), headers=HEADERS
-            )
-            assert answer.status_code == 400
-
-    run(scenario)
+    async with server(tracer=spans.tracer) as (client, _):
+        answer = await client.post(
+            "/v1/completions", json=completion(max_tokens=-1), headers=HEADERS
+        )
+        assert answer.status_code == 400
     (root,) = spans.ended
     assert attributes_of(root)["error.type"] == "InvalidRequestError"
     assert root.status.status_code is StatusCode.UNSET
 
 
-def test_a_stranger_makes_no_spans() -> None:
+async def test_a_stranger_makes_no_spans() -> None:
     spans = Spans()
-
-    async def scenario() -> None:
-        async with server(tracer=spans.tracer, keys=("k",)) as (client, _):
-            answer = await client.post("/v1/completions", json=completion(), headers=HEADERS)
-            assert answer.status_code == 401
-
-    run(scenario)
+    async with server(tracer=spans.tracer, keys=("k",)) as (client, _):
+        answer = await client.post("/v1/completions", json=completion(), headers=HEADERS)
+        assert answer.status_code == 401
     assert spans.ended == ()
 
 
-def test_serve_s_own_span_comes_between_the_client_and_ours() -> None:
+async def test_serve_s_own_span_comes_between_the_client_and_ours() -> None:
     spans = Spans()
     serves = Spans().tracer.start_span("replica_handle_request", propagate.extract(HEADERS))
-
-    async def scenario() -> None:
-        async with server(tracer=spans.tracer) as (client, _):
-            otel.attach(trace.set_span_in_context(serves, otel.Context()))
-            await client.post("/v1/completions", json=completion(), headers=HEADERS)
-
-    run(scenario)
+    async with server(tracer=spans.tracer) as (client, _):
+        otel.attach(trace.set_span_in_context(serves, otel.Context()))
+        await client.post("/v1/completions", json=completion(), headers=HEADERS)
     root = spans.one("text_completion fake")
     assert root.parent == serves.get_span_context()
     assert root.parent.trace_id == TRACE_ID
