@@ -68,14 +68,14 @@ class ScriptedModel(ModelRunner):
             block_attention=attention,
             **options,
         )
+        self.free = self._forget
 
     def wait(self) -> None:
         """See CachedModel."""
         self._modelled.wait()
 
-    def free(self, slot: int) -> None:
-        """See CachedModel."""
-        super().free(slot)
+    def _forget(self, slot: int) -> None:
+        self._kv.free(slot)
         self._numbers.pop(slot, None)
 
     def forward(self, batch: ForwardInput) -> ForwardOutput:

@@ -20,7 +20,7 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol
 
 import grpc
 
@@ -37,28 +37,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.messages import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role
 
-
-class StreamGeneration:
-    """The current generation of a stream. `end` makes everything void that was read before.
-
-    A thread may call `is_void`.
-    """
-
-    def __init__(self) -> None:
-        self.now = 0
-        """Generation of whatever is read now."""
-
-    def end(self) -> None:
-        self.now += 1
-
-    def is_void(self, generation: int) -> bool:
-        """Return whether what was read in generation `generation` is no longer awaited."""
-        return generation != self.now
-
-
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _STUCK_TTLS = 10
 """Multiple of a lease's time to live after which the thread that runs the lease counts as stuck.
@@ -87,17 +66,6 @@ class LeaseRunner(Protocol):
 
 
 Outgoing = asyncio.Queue[pb.WorkUp | None]
-
-
-class _Executed(NamedTuple):
-    lease: GroupLease
-    result: GroupResult
-    occupancy: Occupancy
-    """Occupancy after the lease."""
-    began_s: float
-    """Time from which the thread could run the lease: it had arrived, and the one before was
-    done."""
-    traces: Sequence[pb.RowTrace]
 
 
 class WorkLoop:
@@ -145,7 +113,8 @@ class WorkLoop:
         self._loop = asyncio.get_running_loop()
         self._free_s = 0.0
         """Time at which the last lease ended."""
-        self._generation = StreamGeneration()
+        self._generation = 0
+        """Number of resets and lost streams. A lease read at a smaller number is void."""
         self._stuck_at_s = float("inf")
         """Time from which the running lease counts as stuck."""
 
@@ -211,7 +180,7 @@ class WorkLoop:
 
     async def _serve_stream(self, backoff: Backoff) -> None:
         endpoint = await self._resolve()
-        await self._in_thread(self._runner.reset)
+        await self._loop.run_in_executor(self._executor, self._runner.reset)
         self._outgoing = asyncio.Queue()
         info = self._describe(self._draw.getrandbits(64))
         self._outgoing.put_nowait(pb.WorkUp(register=register_to_pb(info)))
@@ -230,7 +199,7 @@ class WorkLoop:
                 for task in (reader, failed, heartbeats):
                     task.cancel()
                 self._outgoing.put_nowait(None)
-                self._generation.end()
+                self._generation += 1
 
     async def _read(
         self, messages: AsyncIterable[pb.WorkDown], info: ReplicaInfo, backoff: Backoff
@@ -264,14 +233,13 @@ class WorkLoop:
             case "lease":
                 received_s = self._clock()
                 lease = lease_from_pb(message.lease, info.replica_id)
-                asked = lease, message.lease.traces, received_s
-                self._order(partial(self._execute, *asked, self._generation.now, self._outgoing))
+                read = lease, message.lease.traces, received_s, self._generation, self._outgoing
+                self._order(partial(self._execute, *read))
             case "free":
-                sequence_ids = tuple(message.free.sequence_ids)
-                self._order(partial(self._run, partial(self._runner.free, sequence_ids)))
+                self._order(partial(self._runner.free, tuple(message.free.sequence_ids)))
             case "reset":
-                self._generation.end()
-                await self._in_thread(self._runner.reset)
+                self._generation += 1
+                await self._loop.run_in_executor(self._executor, self._runner.reset)
                 done = pb.ResetDone(incarnation=message.reset.incarnation)
                 self._outgoing.put_nowait(pb.WorkUp(reset_done=done))
             case "drained":
@@ -285,13 +253,16 @@ class WorkLoop:
         thread that wakes while the loop holds the interpreter goes to sleep again. Each time costs
         0.1 ms.
         """
-        self._loop.call_soon(self._executor.submit, self._unless_it_fails, work)
+        self._loop.call_soon(self._executor.submit, self._run, work)
 
-    def _unless_it_fails(self, work: Callable[[], object]) -> None:
-        """Run `work` in the thread, and report its failure to the loop."""
+    def _run(self, work: Callable[[], object]) -> None:
+        """Run `work` in the thread. Report its failure to the loop, and run nothing after it."""
+        if self.failure is not None:
+            return
         try:
             work()
-        except Exception:
+        except Exception as error:
+            self.failure = error
             logger.exception("the thread that runs leases failed; this replica cannot continue")
             self._call_in_loop(self._failed.set)
 
@@ -303,21 +274,18 @@ class WorkLoop:
         generation: int,
         outgoing: Outgoing,
     ) -> None:
-        """Run a lease in the thread, unless it belongs to an earlier stream generation.
-
-        The results of such leases are no longer awaited.
-        """
-        if self._generation.is_void(generation):
+        """Run a lease in the thread, unless it is void: its result is no longer awaited."""
+        if generation != self._generation:
             return
-        began_s = max(received_s, self._free_s)
+        began_s = max(received_s, self._free_s)  # it had arrived, and the one before was done
         self._stuck_at_s = self._clock() + _STUCK_TTLS * lease.ttl_s
         try:
-            result = self._run(partial(self._runner.execute, lease))
+            result = self._runner.execute(lease)
         finally:
             self._stuck_at_s = float("inf")
         self._free_s = self._clock()
-        executed = _Executed(lease, result, self._runner.occupancy, began_s, traces)
-        self._call_in_loop(partial(self._answer, executed, outgoing))
+        answer = partial(self._answer, lease, result, self._runner.occupancy, began_s, traces)
+        self._call_in_loop(partial(answer, outgoing))
 
     def _call_in_loop(self, call: Callable[[], object]) -> None:
         """From the thread, run `call` in the loop. If the loop is closed, nothing waits for the
@@ -325,28 +293,23 @@ class WorkLoop:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
 
-    def _answer(self, executed: _Executed, outgoing: Outgoing) -> None:
+    def _answer(
+        self,
+        lease: GroupLease,
+        result: GroupResult,
+        occupancy: Occupancy,
+        began_s: float,
+        traces: Sequence[pb.RowTrace],
+        outgoing: Outgoing,
+    ) -> None:
         message = pb.WorkUp()
         answer = message.result
-        write_result(answer, executed.result)
-        answer.occupancy.CopyFrom(occupancy_to_pb(executed.occupancy))
-        answer.held_s = self._clock() - executed.began_s
+        write_result(answer, result)
+        answer.occupancy.CopyFrom(occupancy_to_pb(occupancy))
+        answer.held_s = self._clock() - began_s
         outgoing.put_nowait(message)
-        if executed.traces:
-            self._spans.record(executed.lease, executed.result, executed.traces, answer.held_s)
-
-    def _run(self, call: Callable[[], T]) -> T:
-        """Run `call` in the thread. After a failure nothing is run."""
-        if self.failure is not None:
-            raise self.failure
-        try:
-            return call()
-        except Exception as error:
-            self.failure = error
-            raise
-
-    def _in_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        return self._loop.run_in_executor(self._executor, call)
+        if traces:
+            self._spans.record(lease, result, traces, answer.held_s)
 
 
 def _first_line(error: BaseException) -> str:

@@ -179,9 +179,6 @@ class BlockAllocator:
         run, offset = divmod(block, self._run_length)
         for bits in kinds:
             bits[run] ^= 1 << offset
-        self._sort(run)
-
-    def _sort(self, run: int) -> None:
         vacant, idle = self._vacant[run], self._idle[run]
         for runs in (self._idle_runs, self._runs_with_vacant, self._runs_with_idle):
             runs.pop(run, None)

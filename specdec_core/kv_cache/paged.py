@@ -11,14 +11,14 @@ Shape legend: L layers, N blocks, B tokens of a block, H key-value heads, D head
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from specdec_core.host_copies import on_device
-from specdec_core.kv_cache.block_allocator import BlockAllocator, BlockKey, CachedBlock
+from specdec_core.kv_cache.block_allocator import BlockAllocator, BlockKey
 from specdec_core.kv_cache.prefault import PagePrefault, Touch
 from specdec_core.kv_cache.spec import FullAttentionSpec
 
@@ -49,7 +49,7 @@ class KVShape:
 
 @dataclass(eq=False, slots=True)
 class _Slot:
-    blocks: array[int] = field(default_factory=lambda: array("i"))
+    blocks: array[int]
     """Blocks of the slot. Passes copy them into their numbers; copying from an array takes a third
     of the time."""
     length: int = 0
@@ -133,7 +133,7 @@ class PagedKV:
         error."""
         slot = self._num_slots_made
         self._num_slots_made += 1
-        self._slots[slot] = _Slot()
+        self._slots[slot] = _Slot(array("i"))
         return slot
 
     def free(self, slot: int) -> None:
@@ -164,7 +164,8 @@ class PagedKV:
                 blocks = self._allocator.allocate(num_new, last)
                 state.blocks.extend(blocks)
                 taken += blocks
-        self._clear(taken)
+        if taken and self._clears_blocks:
+            self._clear(taken)
         if taken and self._ahead is not None:
             self._ahead.reach(self._allocator.num_ever_allocated)
 
@@ -189,10 +190,11 @@ class PagedKV:
 
     def publish(self, slot: int, ids: array[int], root: str = "") -> None:
         """Let other slots find the slot's full blocks, whose keys and values came from `ids`."""
-        state = self._slots[slot]
+        state, size = self._slots[slot], self.block_size
         assert len(ids) <= state.length
-        for index in range(len(state.serials), len(ids) // self.block_size):
-            key = BlockKey(state.serials[-1] if index else root, self._ids_of(index, ids))
+        for index in range(len(state.serials), len(ids) // size):
+            own_ids = ids[index * size : (index + 1) * size].tobytes()
+            key = BlockKey(state.serials[-1] if index else root, own_ids)
             state.blocks[index], serial = self._allocator.register(state.blocks[index], key)
             state.serials.append(serial)
 
@@ -202,18 +204,23 @@ class PagedKV:
         Only whole blocks are shared, after the slot's own full ones. Return the number of cached
         tokens.
         """
-        state = self._slots[slot]
-        num_full = state.length // self.block_size
+        state, size = self._slots[slot], self.block_size
+        num_full = state.length // size
         if len(state.serials) < num_full:
             return state.length
-        matched = list(self._find(state, ids, root))
+        matched = array("i")
+        for index in range(num_full, len(ids) // size):
+            own_ids = ids[index * size : (index + 1) * size].tobytes()
+            found = self._allocator.find(BlockKey(state.serials[-1] if index else root, own_ids))
+            if found is None:
+                break
+            self._allocator.incref(found.block)
+            matched.append(found.block)
+            state.serials.append(found.serial)
         if matched:
-            for cached in matched:
-                self._allocator.incref(cached.block)
             self._allocator.free(state.blocks[num_full:])
-            state.blocks[num_full:] = array("i", [cached.block for cached in matched])
-            state.serials += [cached.serial for cached in matched]
-            state.length = len(state.blocks) * self.block_size
+            state.blocks[num_full:] = matched
+            state.length = len(state.blocks) * size
         return state.length
 
     def evict(self, slot: int) -> None:
@@ -223,18 +230,6 @@ class PagedKV:
 
     def evict_all(self) -> None:
         self._allocator.evict_all()
-
-    def _find(self, state: _Slot, ids: array[int], root: str) -> Iterator[CachedBlock]:
-        parent: int | str = state.serials[-1] if state.serials else root
-        for index in range(len(state.serials), len(ids) // self.block_size):
-            matched = self._allocator.find(BlockKey(parent, self._ids_of(index, ids)))
-            if matched is None:
-                return
-            yield matched
-            parent = matched.serial
-
-    def _ids_of(self, index: int, ids: array[int]) -> bytes:
-        return ids[index * self.block_size : (index + 1) * self.block_size].tobytes()
 
     def _copy_on_write(self, state: _Slot, index: int, num_kept: int) -> None:
         """Prepare the slot to write after the first places of a block that other slots hold or may
@@ -257,8 +252,6 @@ class PagedKV:
         GPU, an operation over a part of every layer is a launch for every 2 GiB from its first byte
         to its last.
         """
-        if not blocks or not self._clears_blocks:
-            return
         if self._host_words_PNX is not None:
             self._host_words_PNX[:, blocks] = 0
             return

@@ -151,9 +151,11 @@ class LlamaModel(nn.Module):
         taps: tuple[int, ...] = (),
     ) -> ForwardOutput:
         """See Decoder. The whole pass is one call of the CPU's kernels if nothing is tapped."""
-        stack = None if self.kernels is None or metadata.rows is None or taps else self._stack_now()
-        if stack is not None:
-            return ForwardOutput(stack.run(metadata, pools))
+        if self.kernels is not None and metadata.rows is not None and not taps:
+            if self._stack[0] is not self.layers:  # a twin of the model may have fewer layers
+                self._stack = self.layers, stack_of(self.kernels, self)
+            if self._stack[1] is not None:
+                return ForwardOutput(self._stack[1].run(metadata, pools))
         x_TE = self.embedding(metadata.input_ids[0])
         cos_1TD, sin_1TD = self.rotary(x_TE, metadata.position_ids)
         rotation = Rotation(cos_1TD[0], sin_1TD[0])
@@ -168,13 +170,6 @@ class LlamaModel(nn.Module):
         wanted = metadata.logits_index
         logits_NV: Tensor = self.head(self.ops.add_norm(x_TE[wanted], update_TE[wanted], self.norm))
         return ForwardOutput(logits_NV, tuple(tapped[tap] for tap in taps))
-
-    def _stack_now(self) -> LlamaCpuModel | None:
-        """Return the CPU decoder of the current layers. A twin of the model may have fewer
-        layers."""
-        if self._stack[0] is not self.layers:
-            self._stack = self.layers, stack_of(self.kernels, self)
-        return self._stack[1]
 
 
 def _join(*linears: nn.Linear) -> nn.Linear:

@@ -168,10 +168,8 @@ class _RotaryTables:
         self.tables = cosine[0].contiguous(), sine[0].contiguous()
 
 
-def stack_of(kernels: NativeKernels | None, decoder: Any) -> LlamaCpuModel | None:
+def stack_of(kernels: NativeKernels, decoder: Any) -> LlamaCpuModel | None:
     """Return the decoder in one call if every linear of its layers is ours, otherwise None."""
-    if kernels is None:
-        return None
     linears = (
         linear
         for layer in decoder.layers

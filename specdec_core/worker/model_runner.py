@@ -19,11 +19,10 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.kv_cache.paged import RUN_LENGTH, KVShape, PagedKV
 from specdec_core.kv_cache.prefault import load_touch
 from specdec_core.kv_cache.spec import FullAttentionSpec
-from specdec_core.layers.attention.backend import AttentionBackend, Pools
+from specdec_core.layers.attention.backend import AttentionBackend
 from specdec_core.layers.attention.metadata import (
     FAST_ATTENTION,
     AttentionShape,
-    KVBlocks,
     split_into_passes,
 )
 from specdec_core.layers.attention.paged import BlockAttention, CpuAttention
@@ -99,6 +98,9 @@ class ModelRunner:
             clears_blocks=self.kernels is None,  # they read no place that no token has
             touch=load_touch() if self.kernels else None,
         )
+        # Slots are the cache's own. These are called for every row, so nothing is put between.
+        self.allocate, self.free = self._kv.allocate, self._kv.free
+        self.cached_len, self.rollback = self._kv.cached_len, self._kv.rollback
         self._recorder = recorder
         self._max_choices = max_choices
         self.block_attention = block_attention
@@ -135,7 +137,7 @@ class ModelRunner:
 
     @property
     def attention_shape(self) -> AttentionShape:
-        return FAST_ATTENTION if self.class_table is None else self.class_table.attention
+        return FAST_ATTENTION if self._class_table is None else self._class_table.attention
 
     @property
     def tile_rows(self) -> int:
@@ -170,35 +172,39 @@ class ModelRunner:
     def cache_shape(self) -> KVShape:
         return self._kv.shape
 
-    def allocate(self) -> int:
-        return self._kv.allocate()
-
-    def free(self, slot: int) -> None:
-        self._kv.free(slot)
-
     def wait(self) -> None:
         wait_for(self.device)
-
-    def cached_len(self, slot: int) -> int:
-        return self._kv.cached_len(slot)
-
-    def rollback(self, slot: int, length: int) -> None:
-        self._kv.rollback(slot, length)
 
     @torch.inference_mode()
     def forward(self, batch: ForwardInput) -> ForwardOutput:
         """See CachedModel. More than `max_tokens_per_pass` tokens take several passes. A pass that
         raises leaves every slot as it was."""
-        batch = self._with_room(batch)
+        taps, num_layers = batch.taps, self._kv.shape.num_layers
+        assert not taps or 0 <= min(taps) <= max(taps) < num_layers
+        starts: list[int] = []
+        counts: dict[int, int] = {}
+        columns = batch.slots, batch.token_counts, batch.num_logits
+        for slot, count, num_logits in zip(*columns, strict=True):
+            start = self.cached_len(slot)
+            assert 0 <= num_logits <= count
+            assert start + count <= self.max_model_len
+            assert slot not in counts, "a slot is fed once per call"
+            starts.append(start)
+            counts[slot] = count
+        self._kv.extend(counts)
+        batch = batch._replace(starts=starts)
+        max_tokens, max_queries = self.max_tokens_per_pass, self.attention_shape.queries.high
         try:
-            max_queries = self.attention_shape.queries.high
-            passes = split_into_passes(batch, self.max_tokens_per_pass, max_queries)
-            outputs = [self._run(one_pass) for one_pass in passes]
+            fed = batch.token_counts
+            is_whole = len(batch.token_ids) <= max_tokens and max(fed, default=0) <= max_queries
+            if is_whole and min(fed, default=0) > 0:
+                return self._run(batch)  # nearly always
+            passes = split_into_passes(batch, max_tokens, max_queries)
+            return self._joined([self._run(one_pass) for one_pass in passes], len(batch.taps))
         except BaseException:
-            for slot, start in zip(batch.slots, batch.starts, strict=True):
-                self._kv.rollback(slot, start)
+            for slot, start in zip(batch.slots, starts, strict=True):
+                self.rollback(slot, start)
             raise
-        return outputs[0] if len(outputs) == 1 else self._joined(outputs, len(batch.taps))
 
     @property
     def drafts_in_one_go(self) -> bool:
@@ -238,35 +244,14 @@ class ModelRunner:
         passes = CudaGraphRunner(model, self.attention_shape, self._recorder)
         return _Fixed(passes, DraftLoop(passes, self._kv, self.vocab_size))
 
-    def _with_room(self, batch: ForwardInput) -> ForwardInput:
-        """Extend every slot by its tokens and return the batch with the starts of its rows."""
-        starts = [self._kv.cached_len(slot) for slot in batch.slots]
-        counts = dict(zip(batch.slots, batch.token_counts, strict=True))
-        assert len(counts) == len(starts), "a slot is fed once per call"
-        assert all(0 <= tap < self._kv.shape.num_layers for tap in batch.taps)
-        for start, count, num_logits in zip(
-            starts, batch.token_counts, batch.num_logits, strict=True
-        ):
-            assert 0 <= num_logits <= count
-            assert start + count <= self.max_model_len
-        self._kv.extend(counts)
-        return batch._replace(starts=starts)
-
     def _run(self, batch: ForwardInput) -> ForwardOutput:
-        """Run one pass, in a fixed shape if it fits one."""
+        """Run one pass, in a fixed shape if it fits one. `batch` has the starts of its rows."""
         if self._fixed is not None:
             logits = self._fixed.passes.run(batch)
             if logits is not None:
                 return ForwardOutput(logits)
-        return self.run_pass(batch, self._kv, self._kv.all_pools, self._attention)
-
-    def run_pass(
-        self, batch: ForwardInput, kv: KVBlocks, pools: Pools, attention: AttentionBackend
-    ) -> ForwardOutput:
-        """Run one pass of any lengths over the blocks of `kv`, which are rows of `pools`. `batch`
-        has the starts of its rows."""
-        metadata = attention.plan(batch, kv)
-        return self.decoder.decode(metadata, pools, attention, batch.taps)
+        metadata = self._attention.plan(batch, self._kv)
+        return self.decoder.decode(metadata, self._kv.all_pools, self._attention, batch.taps)
 
     def attention_backend(
         self, gather_watch: AbstractContextManager[object] | None = None

@@ -36,15 +36,16 @@ MUTANTS = (
     Mutant(
         name="reset-reads-on",
         path="deployments/replica/work_loop.py",
-        old="                self._generation.end()\n                await self._in_thread",
-        new="                await self._in_thread",
+        old="                self._generation += 1\n                await self._loop",
+        new="                await self._loop",
         breaks="a replica that was given up runs what nobody waits for before it serves again",
         killed_by=_FOUND,
     ),
     Mutant(
         name="stream-loss-forgets-nothing",
         path="deployments/replica/work_loop.py",
-        old="        await self._in_thread(self._runner.reset)\n        self._outgoing",
+        old="        await self._loop.run_in_executor(self._executor, self._runner.reset)\n"
+        "        self._outgoing",
         new="        self._outgoing",
         breaks="a replica that registers anew keeps blocks that nobody frees",
         killed_by=_FOUND,

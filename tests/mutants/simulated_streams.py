@@ -30,8 +30,8 @@ MUTANTS = (
     Mutant(
         name="void-lease-runs",
         path="deployments/replica/work_loop.py",
-        old="return generation != self.now",
-        new="return generation > self.now",
+        old="if generation != self._generation:",
+        new="if generation > self._generation:",
         breaks="a replica that was given up runs what nobody waits for before it serves again",
         killed_by=_FOUND,
     ),

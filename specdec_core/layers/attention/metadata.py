@@ -140,10 +140,6 @@ def split_into_passes(batch: ForwardInput, max_tokens: int, max_queries: int) ->
     Rows of one slot may share a pass, because keys are written before any query reads them. No pass
     and no row is without tokens.
     """
-    counts = batch.token_counts
-    is_whole = len(batch.token_ids) <= max_tokens and max(counts, default=0) <= max_queries
-    if is_whole and min(counts, default=0) > 0:
-        return [batch]  # nearly always
     passes: list[list[tuple[int, Row]]] = []
     room = 0
     for (slot, tokens, num_logits), start in zip(batch.rows(), batch.starts, strict=True):

@@ -96,9 +96,7 @@ class CpuAttention:
     def __init__(self, kernels: NativeKernels) -> None:
         self._kernels = kernels
 
-    def plan(self, batch: ForwardInput, kv: KVBlocks) -> AttentionMetadata:
-        """See AttentionBackend."""
-        return plan_blocks(batch, kv)
+    plan = staticmethod(plan_blocks)
 
     def attend(
         self,
