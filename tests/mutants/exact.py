@@ -149,8 +149,8 @@ MUTANTS = (
     Mutant(
         name="long-feeds-in-one-row",
         path="specdec_core/worker/model_runner.py",
-        old="max_queries = self.attention_shape.queries.high",
-        new="max_queries = 10_000",
+        old="self.max_tokens_per_pass, self.attention_shape.queries.high",
+        new="self.max_tokens_per_pass, 10_000",
         breaks="a prefill's attention runs at query counts that were never checked",
         killed_by=_EXACT_TESTS + "test_attention_is_called_in_its_shapes_only",
     ),
