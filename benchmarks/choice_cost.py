@@ -36,7 +36,7 @@ from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SampleRow, SamplingParams, SamplingRules
 from specdec_core.worker import round as speculative_round
 from specdec_core.worker.model_runner import ModelRunner
-from specdec_core.worker.round import RoundInput, propose, score_and_verify
+from specdec_core.worker.round import RoundRow, propose, round_row, score_and_verify
 
 SETTINGS = {
     "T 0.8, top_p 0.95": SamplingParams(temperature=0.8, top_p=0.95),
@@ -152,12 +152,10 @@ class _Bench:
         rules: Sequence[SamplingRules],
         proposals: Sequence[tuple[int, ...]],
         num_choices: int,
-    ) -> list[RoundInput]:
-        parts = zip(self._slots[place], self._ids, rules, proposals, strict=True)
+    ) -> list[RoundRow]:
+        k, parts = self._k, zip(self._slots[place], self._ids, rules, proposals, strict=True)
         return [
-            RoundInput(
-                slot, ids[-self._k - 1 : -self._k], drafted, num_choices, own, ids[: -self._k]
-            )
+            round_row(slot, ids[-k - 1 : -k], drafted, num_choices, own, ids=ids[: -k - 1])
             for slot, ids, own, drafted in parts
         ]
 

@@ -14,7 +14,7 @@ from itertools import product
 
 from specdec_core.model import CachedModel, score
 from specdec_core.sampling_params import SamplingParams, SamplingRules
-from specdec_core.worker.round import RoundInput, score_and_verify
+from specdec_core.worker.round import round_row, score_and_verify
 
 SEQUENCES = (1, 8, 16, 32)
 TOKENS = (1, 2, 3, 5, 9, 16)
@@ -76,9 +76,7 @@ def _pass_s(
 ) -> float:
     drafted = (_TOKEN,) * (tokens - 1)
     started = clock()
-    score_and_verify(
-        model, [RoundInput(slot, (_TOKEN,), drafted, tokens, _RULES) for slot in slots]
-    )
+    score_and_verify(model, [round_row(slot, (_TOKEN,), drafted, tokens, _RULES) for slot in slots])
     took = clock() - started
     for slot in slots:
         model.rollback(slot, cached)

@@ -109,11 +109,6 @@ class LeaseRow(NamedTuple):
         """Committed tokens that the slot will cache after this row."""
         return self.base_len + len(self.new_ids)
 
-    def fed_behind(self, length: int) -> tuple[int, ...]:
-        """Return those of `new_ids` that come after the first `length` IDs."""
-        num_known = length - self.base_len
-        return self.new_ids[num_known:] if num_known else self.new_ids
-
     @property
     def shape(self) -> tuple[int, int]:
         """Cached tokens and fed tokens. Rows of equal shape share a pass without waste."""

@@ -18,7 +18,7 @@ from specdec_core.loading.self_check import make_exact
 from specdec_core.model import score
 from specdec_core.sampling_params import SamplingParams, SamplingRules
 from specdec_core.worker.model_runner import kv_shape
-from specdec_core.worker.round import RoundInput, propose
+from specdec_core.worker.round import propose, round_row
 
 _ROWS = 5
 _PROMPT = 30
@@ -106,7 +106,7 @@ def _draft_in_one_go(network: Network) -> str:
     rules = SamplingRules(SamplingParams(temperature=0.0), prompt_len=_PROMPT)
     slots = [model.allocate() for _ in range(_ROWS)]
     score(model, [(slot, range(1, 1 + _PROMPT), 0) for slot in slots])
-    proposals = propose(model, [RoundInput(slot, (7,), (), 4, rules) for slot in slots])
+    proposals = propose(model, [round_row(slot, (7,), (), 4, rules) for slot in slots])
     if not model.drafts_in_one_go:
         raise RuntimeError("it drafts token by token")
     return f"{len(proposals)} rows, {len(proposals[0])} tokens each"

@@ -21,7 +21,7 @@ from specdec_core.engine import Engine
 from specdec_core.model import score
 from specdec_core.sampling_params import SamplingRules
 from specdec_core.worker.model_runner import ModelRunner
-from specdec_core.worker.round import RoundInput, propose
+from specdec_core.worker.round import propose, round_row
 
 _SHOWN = 12
 _SETTLED = 3
@@ -42,7 +42,7 @@ def measure(settings: Settings, findings: Findings) -> None:
             view.passes(name, pair.target, slots, partial(score, pair.target, feeds))
     with filled(pair.draft, rows, context) as slots:
         rules = SamplingRules(GREEDY, prompt_len=context)
-        turns = [RoundInput(slot, (3,), (), sizes.k, rules) for slot in slots]
+        turns = [round_row(slot, (3,), (), sizes.k, rules) for slot in slots]
         view.passes("draft", pair.draft, slots, partial(propose, pair.draft, turns))
     for way in (Way(rows=rows), Way(rows=rows, k=sizes.k, method=SpecMethod.DRAFT_MODEL)):
         view.rounds(_running(pair, way, sizes), way)

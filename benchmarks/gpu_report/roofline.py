@@ -24,7 +24,7 @@ from specdec_core.model import score
 from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SampleRow, SamplingParams, SamplingRules
 from specdec_core.worker.model_runner import ModelRunner
-from specdec_core.worker.round import RoundInput, propose
+from specdec_core.worker.round import propose, round_row
 
 GREEDY = SamplingParams(temperature=0.0)
 _CHOICES = {"greedy": GREEDY, "sampled, top-p 0.95": SamplingParams(temperature=0.8, top_p=0.95)}
@@ -103,7 +103,7 @@ def _runs(
     model: ModelRunner, slots: Sequence[int], context: int, k: int
 ) -> dict[str, Callable[[], object]]:
     rules = SamplingRules(GREEDY, prompt_len=context)
-    turns = [RoundInput(slot, (3,), (), k, rules) for slot in slots]
+    turns = [round_row(slot, (3,), (), k, rules) for slot in slots]
     return {
         "decode": lambda: score(model, [(slot, (3,), 1) for slot in slots]),
         "verify": lambda: score(model, [(slot, range(3, 4 + k), k + 1) for slot in slots]),

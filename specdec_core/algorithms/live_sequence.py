@@ -8,6 +8,7 @@ from dataclasses import InitVar, dataclass, field
 from specdec_core.config import SpeculationConfig
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.logprobs import TokenLogprobs
+from specdec_core.messages import RowResult
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent, cut_at_stop
 from specdec_core.sampling.sampler import NO_CHOICE
 from specdec_core.sampling.token_logprobs import PromptShare
@@ -15,7 +16,6 @@ from specdec_core.sampling_params import SamplingRules
 from specdec_core.speculation.acceptance import AcceptanceHistory
 from specdec_core.speculation.drafter import Drafter
 from specdec_core.speculation.registry import draft_limit
-from specdec_core.worker.verification import Verdict
 
 
 @dataclass(eq=False, slots=True)
@@ -70,14 +70,14 @@ class LiveSequence:
         batch."""
         return max(min(draft_limit(config, self.request), self.budget - 1), 0)
 
-    def commit(self, num_drafted: int, verdict: Verdict) -> TokenEvent:
+    def commit(self, num_drafted: int, result: RowResult) -> TokenEvent:
         """Append the tokens of a round, up to the first stop ID or the budget."""
-        if verdict.tokens == (NO_CHOICE,):
+        if result.tokens == (NO_CHOICE,):
             return self.end(FinishReason.ERROR, self.rules.failure or "no id may be chosen")
         stop_ids = self.request.stop_ids
-        tokens, self.finish_reason = cut_at_stop(verdict.tokens, stop_ids, self.budget)
-        self.history.record(num_drafted, min(verdict.num_accepted, len(tokens)))
-        event = self._event(tokens, verdict.logprobs[: len(tokens)])
+        tokens, self.finish_reason = cut_at_stop(result.tokens, stop_ids, self.budget)
+        self.history.record(num_drafted, min(result.num_accepted, len(tokens)))
+        event = self._event(tokens, result.logprobs[: len(tokens)])
         self.ids += tokens
         self.prompt_logprobs = ()
         return event

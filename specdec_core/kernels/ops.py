@@ -67,7 +67,7 @@ class NativeKernels:
         self._rotate = _declare(library.specdec_turn, 5 * "p" + 5 * "i" + "fi")
         self._linear = _declare(library.specdec_linear, 4 * "p" + 4 * "i")
         self.run_pass = _declare(library.specdec_run_pass, "pp")
-        """Function of the addresses of `Model` and `Pass`. models/llama_cpu.py has the
+        """Function of the addresses of `Model` and `Pass`. models/llama.py has the
         structures."""
         self.settle = _declare(library.specdec_settle, "")
         """Function to call before the memory of a pass is freed. Returns when no thread reads the

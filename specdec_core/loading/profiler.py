@@ -23,7 +23,7 @@ from specdec_core.model import CachedModel, score
 from specdec_core.sampling_params import SamplingParams, SamplingRules
 from specdec_core.step_times import StepTime, are_plausible, rows_that_gain
 from specdec_core.worker.model_runner import ModelRunner
-from specdec_core.worker.round import RoundInput, propose, score_and_verify
+from specdec_core.worker.round import propose, round_row, score_and_verify
 
 _PASSES = (
     *((1, 1), (1, 5), (8, 1), (8, 2), (32, 1), (8, 5), (1, 2), (1, 16), (4, 1), (16, 1)),
@@ -176,10 +176,10 @@ class _Timing:
         if self._role is Role.TARGET:
             proposal = (_TOKEN,) * (num_rows - 1)
             score_and_verify(
-                model, [RoundInput(s, (_TOKEN,), proposal, num_rows, _RULES) for s in slots]
+                model, [round_row(s, (_TOKEN,), proposal, num_rows, _RULES) for s in slots]
             )
         else:
-            propose(model, [RoundInput(s, (_TOKEN,), (), num_rows, _RULES) for s in slots])
+            propose(model, [round_row(s, (_TOKEN,), (), num_rows, _RULES) for s in slots])
         for slot in slots:
             model.rollback(slot, self._context)
         return self._clock() - started

@@ -16,8 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from specdec_core.batch_invariance.size_classes import ClassTable
 from specdec_core.config import DEFAULT_MAX_CHOICES, Numerics
 from specdec_core.errors import InvalidRequestError
-from specdec_core.kv_cache.paged import RUN_LENGTH, KVShape, PagedKV
-from specdec_core.kv_cache.prefault import load_touch
+from specdec_core.kv_cache.paged import RUN_LENGTH, KVShape, PagedKV, load_touch
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.layers.attention.backend import AttentionBackend
 from specdec_core.layers.attention.metadata import (

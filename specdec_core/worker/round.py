@@ -8,10 +8,10 @@ on another replica are one code path: catch up, score, roll back.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from functools import cache
+from dataclasses import dataclass
 from itertools import compress, islice
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,37 +19,63 @@ from torch import Tensor
 from specdec_core.config import GPU_DRAFT_TOKENS
 from specdec_core.host_copies import on_device
 from specdec_core.logprobs import TokenLogprobs
+from specdec_core.messages import EMPTY_HASH, OK, LeaseRow, RowResult, hashes_behind
 from specdec_core.model import DraftsInOneGo, ForwardInput, ScoringModel
 from specdec_core.sampling.sampler import NO_CHOICE, choose
 from specdec_core.sampling.token_logprobs import PromptShare, measure_logprobs, take_prompts
 from specdec_core.sampling_params import SampleRow, SamplingRules
-from specdec_core.worker.verification import Verdict, verify
 
 MAX_FED_AT_ONCE = GPU_DRAFT_TOKENS + 3
 """Maximum tokens of a draft's row before its first choice. A full acceptance leaves two; if all K
 tokens of prompt lookup were accepted since, K + 1 more. A longer row is fed as a prefill first."""
 
 
-class RoundInput(NamedTuple):
-    """One sequence's part of a pass. N = cached_len(slot) + len(new_ids) once it is caught up."""
+@dataclass(eq=False, slots=True)
+class CachedSequence:
+    """A slot, and the IDs that its KV came from."""
 
     slot: int
-    new_ids: Sequence[int]
-    """Committed tokens after the cached prefix. The last of them is the pending token."""
-    proposal: Sequence[int]
-    """Target: drafted tokens to check."""
-    num_choices: int
-    """Number of tokens to sample: K + 1 for a target, K for a draft, 0 to catch up only."""
     rules: SamplingRules
-    history: tuple[int, ...] = ()
-    """All N committed tokens, `new_ids` included. May be empty for rules that need no history."""
-    num_scored: int = 0
-    """For a target, the number of tokens of new_ids[1:], from the first on, whose log-probabilities
-    are reported."""
+    ids: array[int]
+    prefix_hashes: array[int]
+    """prefix_hashes[i] is the hash of ids[:i]."""
+    num_matched: int = 0
+    """Prompt tokens of the last row that were found in the prefix cache."""
+
+    def truncate(self, length: int) -> None:
+        """Forget the IDs after the first `length`."""
+        del self.ids[length:]
+        del self.prefix_hashes[length + 1 :]
+
+    def extend(self, token_ids: Sequence[int]) -> None:
+        """Add IDs whose KV the slot has cached since."""
+        self.ids.extend(token_ids)
+        self.prefix_hashes.extend(hashes_behind(self.prefix_hashes[-1], token_ids))
+
+
+RoundRow = tuple[LeaseRow, CachedSequence]
+"""One sequence's part of a pass: a row whose `new_ids` follow directly the IDs of the slot."""
+
+
+def round_row(
+    slot: int,
+    new_ids: Sequence[int],
+    proposal: Sequence[int],
+    num_choices: int,
+    rules: SamplingRules,
+    *,
+    ids: Sequence[int] = (),
+    num_scored: int = 0,
+) -> RoundRow:
+    """Return a row that no lease has. The slot caches `ids`, which rules without history do not
+    need."""
+    cached = CachedSequence(slot, rules, array("i", ids), array("Q"))
+    fed = tuple(new_ids), tuple(proposal)
+    return LeaseRow(slot, len(ids), EMPTY_HASH, *fed, num_choices, num_scored), cached
 
 
 def propose(
-    draft: ScoringModel, rows: Sequence[RoundInput], min_confidence: float = 0.0
+    draft: ScoringModel, rows: Sequence[RoundRow], min_confidence: float = 0.0
 ) -> list[tuple[int, ...]]:
     """Draft num_choices tokens per sequence by the target's own rule: same seed, same positions.
 
@@ -63,62 +89,66 @@ def propose(
     return _propose_by_token(draft, rows, min_confidence)
 
 
-def _need_host(rows: Sequence[RoundInput]) -> bool:
+def _need_host(rows: Sequence[RoundRow]) -> bool:
     """Return True if any choice depends on more than logits, noise and filters."""
-    return any(row.num_choices > 0 and row.rules.logit_fields for row in rows)
+    return any(row.num_choices > 0 and cached.rules.logit_fields for row, cached in rows)
 
 
 def _propose_in_one_go(
-    draft: ScoringModel, rows: Sequence[RoundInput], min_confidence: float
+    draft: ScoringModel, rows: Sequence[RoundRow], min_confidence: float
 ) -> list[tuple[int, ...]]:
     """Feed long rows first, then draft all tokens in one call to the device."""
     assert isinstance(draft, DraftsInOneGo)
     rows = _catch_up(draft, rows)
-    choosing = [row for row in rows if row.num_choices > 0]
+    choosing = [pair for pair in rows if pair[0].num_choices > 0]
     if not choosing:
         return [()] * len(rows)
-    batch = ForwardInput.of((row.slot, row.new_ids, 1) for row in choosing)
-    choices = [(row.num_choices, row.rules.params) for row in choosing]
+    batch = ForwardInput.of((cached.slot, row.new_ids, 1) for row, cached in choosing)
+    choices = [(row.num_choices, cached.rules.params) for row, cached in choosing]
     drafted = draft.draft(batch, choices, min_confidence)
     if drafted is None:
         drafted = _propose_by_token(draft, choosing, min_confidence)
     proposals = iter(drafted)
-    return [next(proposals) if row.num_choices > 0 else () for row in rows]
+    return [next(proposals) if row.num_choices > 0 else () for row, _ in rows]
 
 
-def _catch_up(draft: ScoringModel, rows: Sequence[RoundInput]) -> list[RoundInput]:
+def _catch_up(draft: ScoringModel, rows: Sequence[RoundRow]) -> list[RoundRow]:
     """Feed all tokens of a row that samples nothing, and all but the last token of a long row.
     Return the rows with the tokens that are left to feed."""
     caught_up = []
     long_rows = []
-    for row in rows:
+    for row, cached in rows:
         num_left = min(row.num_choices, 1)
         if num_left == 0 or len(row.new_ids) > MAX_FED_AT_ONCE:
             num_fed = len(row.new_ids) - num_left
-            long_rows.append((row.slot, row.new_ids[:num_fed], 0))
+            long_rows.append((cached.slot, row.new_ids[:num_fed], 0))
             row = row._replace(new_ids=row.new_ids[num_fed:])
-        caught_up.append(row)
+        caught_up.append((row, cached))
     if long_rows:
         draft.forward(ForwardInput.of(long_rows))
     return caught_up
 
 
 def _propose_by_token(
-    draft: ScoringModel, rows: Sequence[RoundInput], min_confidence: float
+    draft: ScoringModel, rows: Sequence[RoundRow], min_confidence: float
 ) -> list[tuple[int, ...]]:
     proposals: list[list[int]] = [[] for _ in rows]
-    batch = ForwardInput.of((row.slot, row.new_ids, min(row.num_choices, 1)) for row in rows)
-    live = [index for index, row in enumerate(rows) if row.num_choices > 0]
+    batch = ForwardInput.of((c.slot, row.new_ids, min(row.num_choices, 1)) for row, c in rows)
+    live = [index for index, (row, _) in enumerate(rows) if row.num_choices > 0]
     while batch.slots:
         logits = draft.forward(batch).logits
-        samples = [_next_sample(draft, rows[i], proposals[i]) for i in live]
+        samples = []
+        for i in live:
+            row, cached = rows[i]
+            history = _history(row, cached, proposals[i])
+            samples.append(SampleRow(cached.rules, draft.cached_len(cached.slot), history))
         chosen = choose(logits, samples, draft.vocab_size) if samples else []
         kept = _confident(logits, chosen, draft.vocab_size, min_confidence)
         live = [index for index, is_kept in zip(live, kept, strict=True) if is_kept]
         for index, token in zip(live, compress(chosen, kept), strict=True):
             proposals[index].append(token)
-        live = [i for i in live if len(proposals[i]) < rows[i].num_choices]
-        batch = ForwardInput.of((rows[i].slot, proposals[i][-1:], 1) for i in live)
+        live = [i for i in live if len(proposals[i]) < rows[i][0].num_choices]
+        batch = ForwardInput.of((rows[i][1].slot, proposals[i][-1:], 1) for i in live)
     return [tuple(proposal) for proposal in proposals]
 
 
@@ -137,110 +167,129 @@ def _confident(
     return list(is_kept_N1.flatten().tolist())
 
 
-def _next_sample(draft: ScoringModel, row: RoundInput, proposal: list[int]) -> SampleRow:
-    return SampleRow(row.rules, draft.cached_len(row.slot), _history(row, proposal))
-
-
-def _history(row: RoundInput, proposal: Sequence[int]) -> tuple[int, ...]:
+def _history(row: LeaseRow, cached: CachedSequence, proposal: Sequence[int]) -> tuple[int, ...]:
     """Return the IDs as if the whole proposal were accepted, or () for rules that ignore them."""
-    return (*row.history, *proposal) if row.rules.needs_history else ()
+    return (*cached.ids, *row.new_ids, *proposal) if cached.rules.needs_history else ()
 
 
-def score_and_verify(target: ScoringModel, rows: Sequence[RoundInput]) -> list[Verdict]:
+def score_and_verify(target: ScoringModel, rows: Sequence[RoundRow]) -> list[RowResult]:
     """Catch up, score every proposal in one pass, commit the target's choices, roll back the rest.
 
-    Afterwards a slot caches N' - 1 of the N' committed tokens. A verdict without tokens belongs to
-    a row that only catches up. (NO_CHOICE,) belongs to a row where nothing could be chosen.
+    Afterwards a slot caches N' - 1 of the N' committed tokens. A result without tokens belongs to a
+    row that only catches up. (NO_CHOICE,) belongs to a row where nothing could be chosen.
     """
-    shares = [_prompt_share(row) for row in rows]
-    logits = target.forward(_target_input(rows, shares)).logits
-    prompts, logits = take_prompts(logits, shares, target.vocab_size)
-    samples: list[SampleRow] = []
-    for row in rows:
-        samples += _samples(target, row)
-    choices = choose(logits, samples, target.vocab_size) if samples else []
-    verdicts, end = [], 0
-    for row in rows:
-        start, end = end, end + row.num_choices
-        verdicts.append(_verified(target, row, choices[start:end]))
-    if any(row.num_scored or row.rules.params.num_logprobs is not None for row in rows):
-        return _with_logprobs(target, rows, samples, verdicts, logits, prompts)
-    return verdicts
+    logits, vocab_size = target.forward(_target_input(rows)).logits, target.vocab_size
+    reports = any([r.num_scored or c.rules.params.num_logprobs is not None for r, c in rows])
+    prompts: list[tuple[TokenLogprobs, ...]] = []
+    if reports:
+        prompts, logits = take_prompts(logits, [_prompt_share(*pair) for pair in rows], vocab_size)
+    samples = _samples(target, rows)
+    choices = choose(logits, samples, vocab_size) if samples else []
+    results = _verified(target, rows, choices)
+    if reports:
+        return _with_logprobs(results, rows, samples, logits, prompts, vocab_size)
+    return results
 
 
-def _target_input(rows: Sequence[RoundInput], shares: Sequence[PromptShare]) -> ForwardInput:
+def _target_input(rows: Sequence[RoundRow]) -> ForwardInput:
     """Return the pass that feeds every row its new tokens and its proposal."""
+    slots, token_counts, num_logits = [], [], []
     token_ids: list[int] = []
-    for row in rows:
+    for row, cached in rows:
+        slots.append(cached.slot)
         token_ids += row.new_ids
         token_ids += row.proposal
-    return ForwardInput(
-        [row.slot for row in rows],
-        [len(row.new_ids) + len(row.proposal) for row in rows],
-        [share.num_rows + share.num_choices for share in shares],
-        token_ids,
-    )
+        count = len(row.new_ids) + len(row.proposal)
+        token_counts.append(count)
+        # The logits of a scored prompt come first.
+        num_logits.append(count if row.num_scored else row.num_choices)
+    return ForwardInput(slots, token_counts, num_logits, token_ids)
 
 
-def _prompt_share(row: RoundInput) -> PromptShare:
+def _prompt_share(row: LeaseRow, cached: CachedSequence) -> PromptShare:
     """Return the prompt logits that the row needs. A row that scores its prompt takes the logits of
-    all fed tokens, and those of the prompt come first."""
-    if not row.num_scored:
-        return _no_prompt(row.num_choices)
+    all fed tokens."""
     return PromptShare(
-        num_rows=len(row.new_ids) + len(row.proposal) - row.num_choices,
+        num_rows=len(row.new_ids) + len(row.proposal) - row.num_choices if row.num_scored else 0,
         tokens=row.new_ids[1 : 1 + row.num_scored],
-        num_top=row.rules.params.num_prompt_logprobs or 0,
+        num_top=cached.rules.params.num_prompt_logprobs or 0,
         num_choices=row.num_choices,
     )
 
 
-@cache
-def _no_prompt(num_choices: int) -> PromptShare:
-    return PromptShare(0, (), 0, num_choices)
+def _samples(target: ScoringModel, rows: Sequence[RoundRow]) -> list[SampleRow]:
+    """Return a row per choice. Choice j after N committed tokens has the absolute position N + j,
+    and sees the proposal as if all of it were accepted."""
+    samples: list[SampleRow] = []
+    for row, cached in rows:
+        rules, history = cached.rules, _history(row, cached, row.proposal)
+        num_committed = target.cached_len(cached.slot) - len(row.proposal)
+        for j in range(row.num_choices):
+            samples.append(SampleRow(rules, num_committed + j, history))
+    return samples
 
 
-def _samples(target: ScoringModel, row: RoundInput) -> list[SampleRow]:
-    """Return the sample rows. Choice j after N committed tokens has the absolute position N + j."""
-    num_committed = target.cached_len(row.slot) - len(row.proposal)
-    if row.num_choices == 1 and not row.history:
-        return [SampleRow(row.rules, num_committed)]
-    history = _history(row, row.proposal)
-    return [SampleRow(row.rules, num_committed + j, history) for j in range(row.num_choices)]
+def _verified(
+    target: ScoringModel, rows: Sequence[RoundRow], choices: Sequence[int]
+) -> list[RowResult]:
+    """Verify every proposal, and roll back the rejected tokens.
+
+    A proposal counts up to the first position where nothing can be chosen. The tokens before it are
+    committed, as without speculation, and the next round reaches that position again.
+    """
+    results, end = [], 0
+    for row, cached in rows:
+        start, end = end, end + row.num_choices
+        tokens = tuple(choices[start:end])
+        if tokens and row.proposal:
+            if NO_CHOICE in tokens:
+                tokens = tokens[: max(tokens.index(NO_CHOICE), 1)]
+            tokens = verify(row.proposal[: len(tokens) - 1], tokens)
+            num_rejected = len(row.proposal) + 1 - len(tokens)
+            target.rollback(cached.slot, target.cached_len(cached.slot) - num_rejected)
+        cached_len, num_accepted = target.cached_len(cached.slot), max(len(tokens) - 1, 0)
+        num_matched = cached.num_matched
+        results.append(
+            RowResult(
+                row.sequence_id, OK, cached_len, tokens, num_accepted, num_matched=num_matched
+            )
+        )
+    return results
 
 
-def _verified(target: ScoringModel, row: RoundInput, choices: list[int]) -> Verdict:
-    """Verify the proposal up to the first position where nothing can be chosen. The tokens before
-    it count, as without speculation, and the next round reaches that position again."""
-    if not (choices and row.proposal):
-        return Verdict(0, tuple(choices))
-    if NO_CHOICE in choices:
-        choices = choices[: max(choices.index(NO_CHOICE), 1)]
-    verdict = verify(row.proposal[: len(choices) - 1], choices)
-    num_rejected = len(row.proposal) - verdict.num_accepted
-    target.rollback(row.slot, target.cached_len(row.slot) - num_rejected)
-    return verdict
+def verify(proposal: Sequence[int], choices: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the accepted tokens and the next token: n + 1 of the target's K + 1 choices.
+
+    Under coupled sampling (algorithm.md section 4) a choice does not depend on the draft. At any
+    temperature, a drafted token is accepted if and only if it equals the target's choice. The next
+    token is the choice at the first mismatch, or the bonus token when all K were accepted.
+    """
+    assert len(choices) == len(proposal) + 1, "the target chooses once behind every drafted token"
+    num_accepted = 0
+    while num_accepted < len(proposal) and proposal[num_accepted] == choices[num_accepted]:
+        num_accepted += 1
+    return choices[: num_accepted + 1]
 
 
 def _with_logprobs(
-    target: ScoringModel,
-    rows: Sequence[RoundInput],
+    results: Sequence[RowResult],
+    rows: Sequence[RoundRow],
     samples: Sequence[SampleRow],
-    verdicts: Sequence[Verdict],
     logits: Tensor,
     prompts: Sequence[tuple[TokenLogprobs, ...]],
-) -> list[Verdict]:
-    """Return the verdicts with log-probabilities, measured only for committed tokens. Those of
+    vocab_size: int,
+) -> list[RowResult]:
+    """Return the results with log-probabilities, measured only for committed tokens. Those of
     prompts were taken before."""
     tokens: list[int] = []
-    for row, verdict in zip(rows, verdicts, strict=True):
-        num_unused = row.num_choices - len(verdict.tokens)
-        tokens += (*verdict.tokens, *[NO_CHOICE] * num_unused)
-    measured = iter(measure_logprobs(logits, samples, tokens, target.vocab_size))
-    shares = [tuple(islice(measured, row.num_choices)) for row in rows]
+    for (row, _), result in zip(rows, results, strict=True):
+        num_unused = row.num_choices - len(result.tokens)
+        tokens += (*result.tokens, *[NO_CHOICE] * num_unused)
+    measured = iter(measure_logprobs(logits, samples, tokens, vocab_size))
+    shares = [tuple(islice(measured, row.num_choices)) for row, _ in rows]
     return [
-        verdict._replace(
+        result._replace(
             logprobs=tuple(entry for entry in share if entry is not None), prompt_logprobs=prompt
         )
-        for verdict, share, prompt in zip(verdicts, shares, prompts, strict=True)
+        for result, share, prompt in zip(results, shares, prompts, strict=True)
     ]

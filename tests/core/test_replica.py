@@ -235,9 +235,9 @@ def test_freeing_and_resetting_give_every_slot_back() -> None:
     replica = Replica(model, Role.TARGET)
     run(replica, *[row((i,), 0, sequence_id=i, num_choices=1, rules=GREEDY) for i in (1, 2, 3)])
     replica.free([2, 99])
-    assert (replica.num_slots, model.num_slots) == (2, 2)
+    assert (replica.occupancy.num_slots, model.num_slots) == (2, 2)
     replica.reset()
-    assert (replica.num_slots, model.num_slots) == (0, 0)
+    assert (replica.occupancy.num_slots, model.num_slots) == (0, 0)
     assert model.num_free_blocks == model.num_blocks
 
 
@@ -257,7 +257,7 @@ def test_a_row_whose_grammar_cannot_be_read_fails_alone() -> None:
         )
         assert (failed.status, fine.status) == (RowStatus.INVALID, RowStatus.OK)
         assert message in failed.error
-        assert replica.num_slots == 1
+        assert replica.occupancy.num_slots == 1
         replica.reset()
 
 

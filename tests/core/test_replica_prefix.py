@@ -18,7 +18,7 @@ from specdec_core.sampling_params import SamplingRules
 from specdec_core.scheduler.ready_queue import PrefixIndex
 from specdec_core.scheduler.rows import plan_verification
 from specdec_core.scheduler.sequence import KVReservation, Sequence
-from specdec_core.worker import replica as replica_module
+from specdec_core.worker import round as speculative_round
 from specdec_core.worker.replica import Replica
 from tests.core.test_replica import greedy, row, run
 from tests.paged_fake import PagedTokenModel
@@ -247,7 +247,7 @@ def test_what_was_computed_outlives_a_reset() -> None:
 
 
 def test_prefixes_whose_hashes_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_module, "hashes_behind", lambda _, ids: [EMPTY_HASH] * len(ids))
+    monkeypatch.setattr(speculative_round, "hashes_behind", lambda _, ids: [EMPTY_HASH] * len(ids))
     cell = Cell()
     cell.run(first((*SHARED, 20), 1))
     other = (9, 9, 9, 9, *SHARED[4:], 20)

@@ -15,8 +15,9 @@ from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SampleRow, SamplingRules
 from specdec_core.worker.round import (
     MAX_FED_AT_ONCE,
-    RoundInput,
+    RoundRow,
     propose,
+    round_row,
     score_and_verify,
 )
 from tests.fakes import TokenListModel
@@ -65,9 +66,9 @@ def turn(
     params: SamplingParams,
     proposal: tuple[int, ...] = (),
     num_choices: int = 1,
-) -> RoundInput:
+) -> RoundRow:
     rules = SamplingRules(params, len(PROMPT))
-    return RoundInput(model.allocate(), PROMPT, proposal, num_choices, rules, PROMPT)
+    return round_row(model.allocate(), PROMPT, proposal, num_choices, rules)
 
 
 @pytest.mark.parametrize("params", [GREEDY, SamplingParams(seed=3), PENALISED])
@@ -88,7 +89,7 @@ def test_a_round_commits_what_plain_decoding_would_emit(
     (verdict,) = score_and_verify(model, [asked])
     assert verdict.num_accepted == num_right
     assert verdict.tokens == expected[: num_right + 1]
-    assert model.cached_len(asked.slot) == len(PROMPT) + num_right
+    assert model.cached_len(asked[1].slot) == len(PROMPT) + num_right
 
 
 def test_a_draft_stops_where_nothing_can_be_chosen() -> None:
@@ -118,7 +119,7 @@ def test_a_draft_stops_before_the_first_token_that_it_is_not_sure_of(
     proposals = propose(model, [unsure, catching_up], min_confidence=sure[place] * 1.001)
     first_below = next(j for j, value in enumerate(sure) if value < sure[place] * 1.001)
     assert proposals == [expected[:first_below], ()]
-    assert model.cached_len(unsure.slot) == len(PROMPT) + first_below
+    assert model.cached_len(unsure[1].slot) == len(PROMPT) + first_below
 
 
 def test_a_token_of_exactly_the_least_confidence_is_proposed() -> None:
@@ -141,7 +142,7 @@ def test_what_stands_before_a_position_without_a_choice_is_committed() -> None:
     asked = turn(target, GREEDY, (*expected, 7), 4)
     (verdict,) = score_and_verify(target, [asked])
     assert (verdict.num_accepted, verdict.tokens) == (1, expected)
-    assert target.cached_len(asked.slot) == len(PROMPT) + 1
+    assert target.cached_len(asked[1].slot) == len(PROMPT) + 1
 
 
 def test_each_token_is_measured_at_its_own_position() -> None:
@@ -169,10 +170,10 @@ def test_rows_that_only_catch_up_commit_nothing_and_disturb_nobody() -> None:
     asked = [turn(model, GREEDY, num_choices=0), turn(model, GREEDY)]
     catching_up, choosing = score_and_verify(model, asked)
     assert catching_up.tokens == ()
-    assert model.cached_len(asked[0].slot) == len(PROMPT)
+    assert model.cached_len(asked[0][1].slot) == len(PROMPT)
     assert choosing.tokens == plain(model, GREEDY, 1)
     behind = model.logits((*PROMPT, *choosing.tokens))
-    assert torch.equal(score(model, [(asked[1].slot, choosing.tokens, 1)])[0], behind)
+    assert torch.equal(score(model, [(asked[1][1].slot, choosing.tokens, 1)])[0], behind)
 
 
 @pytest.mark.parametrize(
@@ -182,6 +183,6 @@ def test_a_draft_that_is_far_behind_is_fed_in_front_of_its_steps(behind: int, nu
     model = InOneGo()
     ids = tuple(range(1, behind + 1))
     rules = SamplingRules(GREEDY, 0)
-    (proposal,) = propose(model, [RoundInput(model.allocate(), ids, (), 3, rules)])
+    (proposal,) = propose(model, [round_row(model.allocate(), ids, (), 3, rules)])
     assert model.fed == [num_fed]
     assert len(proposal) == 3

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from specdec_core import SamplingParams
 from specdec_core.config import SpecMethod
+from specdec_core.messages import LeaseRow
 from specdec_core.sampling import sampler as sampling
 from specdec_core.sampling.gumbel import noise_keys
 from specdec_core.worker import round as speculative_round
-from specdec_core.worker.round import RoundInput
-from specdec_core.worker.verification import Verdict
+from specdec_core.worker.round import CachedSequence
 from tests.distribution.checks import check
 from tests.distribution.law import Context, NextLaw, next_id_law
 from tests.distribution.processors import PROCESSORS, WINDOWS
@@ -203,8 +203,10 @@ def test_noise_that_is_reused_at_every_second_position_is_rejected(
 def test_rules_that_see_other_ids_than_the_drafted_ones_are_rejected(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def history_without_drafts(turn: RoundInput, proposal: Sequence[int]) -> tuple[int, ...]:
-        return (*turn.history, *[turn.history[-1]] * len(proposal)) if turn.history else ()
+    def history_without_drafts(
+        row: LeaseRow, cached: CachedSequence, proposal: Sequence[int]
+    ) -> tuple[int, ...]:
+        return (*cached.ids, *row.new_ids, *[row.new_ids[-1]] * len(proposal))
 
     monkeypatch.setattr(speculative_round, "_history", history_without_drafts)
     assert_rejected(name)
@@ -215,8 +217,8 @@ def test_accepting_a_drafted_token_that_the_target_did_not_choose_is_rejected(
 ) -> None:
     """Where the draft guesses wrong, its token is emitted all the same."""
 
-    def accept_one(proposal: Sequence[int], choices: Sequence[int]) -> Verdict:
-        return Verdict(1, (proposal[0], choices[1])) if proposal else Verdict(0, (choices[0],))
+    def accept_one(proposal: Sequence[int], choices: tuple[int, ...]) -> tuple[int, ...]:
+        return (proposal[0], choices[1]) if proposal else choices[:1]
 
     monkeypatch.setattr(speculative_round, "verify", accept_one)
     assert_rejected("untouched")
@@ -228,9 +230,9 @@ def test_a_next_token_chosen_only_when_it_differs_from_the_draft_is_rejected(
     """Rejection sampling's residual without its acceptance rule: the drafted id, once rejected at
     another place, may not come."""
 
-    def last_choice(proposal: Sequence[int], choices: Sequence[int]) -> Verdict:
+    def last_choice(proposal: Sequence[int], choices: tuple[int, ...]) -> tuple[int, ...]:
         same = all(x == y for x, y in zip(proposal, choices, strict=False))
-        return Verdict(len(proposal), tuple(choices)) if same else Verdict(0, (choices[-1],))
+        return choices if same else choices[-1:]
 
     monkeypatch.setattr(speculative_round, "verify", last_choice)
     assert_rejected("untouched")

@@ -13,9 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core.kv_cache import prefault as backed_ahead
-from specdec_core.kv_cache.paged import KVShape, PagedKV
-from specdec_core.kv_cache.prefault import THREAD_NAME, PagePrefault, load_touch
+from specdec_core.kv_cache import paged as backed_ahead
+from specdec_core.kv_cache.paged import THREAD_NAME, KVShape, PagedKV, PagePrefault, load_touch
 
 NUM_PLANES, NUM_BLOCKS, BLOCK_BYTES = 4, 100, 64
 AHEAD = 20
@@ -96,7 +95,7 @@ def test_only_one_thread_is_at_it() -> None:
 
 _EXITS_MEANWHILE = """
 import ctypes, sys, torch
-from specdec_core.kv_cache import prefault as backed_ahead
+from specdec_core.kv_cache import paged as backed_ahead
 backed_ahead.AHEAD_BYTES, backed_ahead._STEP_BYTES = 2**32, 2**20
 usleep = ctypes.CDLL(None).usleep
 pool = torch.empty(4, 2**14, 2**16, dtype=torch.uint8)

@@ -14,8 +14,7 @@ from specdec_core.kv_cache.paged import KVShape, PagedKV
 from specdec_core.layers.attention.backend import Pools
 from specdec_core.layers.attention.metadata import AttentionMetadata
 from specdec_core.model import ForwardInput, ForwardOutput
-from specdec_core.models.llama import LlamaModel
-from specdec_core.models.llama_cpu import LlamaCpuModel
+from specdec_core.models.llama import LlamaCpuModel, LlamaModel
 from specdec_core.worker.cache_probe import check_cache_use
 from specdec_core.worker.model_runner import ModelRunner
 from tests.models.test_native_kernels import WIDE

@@ -20,7 +20,7 @@ from specdec_core.loading.self_check import make_exact
 from specdec_core.model import score
 from specdec_core.sampling_params import SamplingParams, SamplingRules
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder
-from specdec_core.worker.round import RoundInput, propose, score_and_verify
+from specdec_core.worker.round import propose, round_row, score_and_verify
 from tests.models.exact_table import ATTENTION, keep_to_classes
 from tests.models.fake_gpu import GPU, on_gpu, over_blocks
 from tests.tiny_models import VOCAB
@@ -81,10 +81,10 @@ def test_an_exact_round_waits_once_to_draft_and_once_to_verify(
     keep_to_classes(model, ANY_ATTENTION if attention else ATTENTION)
     slots = [model.allocate() for _ in range(2)]
     score(model, [(slot, (2, 3, 4), 0) for slot in slots])
-    propose(model, [RoundInput(slot, (5,), (), K, RULES) for slot in slots])
+    propose(model, [round_row(slot, (5,), (), K, RULES) for slot in slots])
     assert waits == ["tolist"] * (1 if recorder else K)
     waits.clear()
-    turns = [RoundInput(slot, (0,), (0,) * K, K + 1, RULES) for slot in slots]
+    turns = [round_row(slot, (0,), (0,) * K, K + 1, RULES) for slot in slots]
     score_and_verify(model, turns)
     assert waits == ["tolist"]
 

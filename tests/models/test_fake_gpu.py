@@ -20,7 +20,7 @@ from specdec_core.sampling_params import SamplingParams, SamplingRules
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder
 from specdec_core.worker.model_runner import ModelRunner
 from specdec_core.worker.replica import Replica
-from specdec_core.worker.round import RoundInput, propose, score_and_verify
+from specdec_core.worker.round import RoundRow, propose, round_row, score_and_verify
 from tests.models.fake_gpu import GPU, on_gpu, over_blocks
 from tests.tiny_models import VOCAB
 
@@ -45,13 +45,11 @@ def filled(model: ModelRunner, lengths: tuple[int, ...] = (40, 3, 17)) -> list[i
     return slots
 
 
-def turns_of(
-    slots: list[int], params: SamplingParams, proposal: tuple[int, ...]
-) -> list[RoundInput]:
+def turns_of(slots: list[int], params: SamplingParams, proposal: tuple[int, ...]) -> list[RoundRow]:
     rules = SamplingRules(params, prompt_len=3)
-    history = tuple(range(2, 60))
+    ids = tuple(range(2, 60))
     return [
-        RoundInput(slot, (7,), proposal, K + len(proposal) // K, rules, history) for slot in slots
+        round_row(slot, (7,), proposal, K + len(proposal) // K, rules, ids=ids) for slot in slots
     ]
 
 

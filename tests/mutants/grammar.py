@@ -67,8 +67,8 @@ MUTANTS = (
     Mutant(
         name="grammar-not-waited-for",
         path="specdec_core/worker/replica.py",
-        old="                    truncated[index] = _not_ready(rows[index])\n",
-        new="                    pass\n",
+        old="truncated[index] = RowResult(rows[index].sequence_id, RowStatus.NOT_READY)",
+        new="pass",
         breaks="a row whose grammar is being compiled fails",
         killed_by="tests/core/test_replica_grammars.py::"
         "test_a_row_whose_grammar_is_not_ready_is_left_out_and_can_be_leased_again",

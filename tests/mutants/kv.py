@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 _BLOCKS = "specdec_core/kv_cache/block_allocator.py"
 _PAGED = "specdec_core/kv_cache/paged.py"
-_AHEAD = "specdec_core/kv_cache/prefault.py"
+_AHEAD = "specdec_core/kv_cache/paged.py"
 _TOUCH = "specdec_core/kernels/csrc/prefault.c"
 _PLAN = "specdec_core/layers/attention/metadata.py"
 _ATTENTION = "specdec_core/layers/attention/sdpa.py"

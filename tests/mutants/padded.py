@@ -92,19 +92,19 @@ MUTANTS = (
     Mutant(
         name="defect-2-end-searched-in-the-prompt",
         path=_SEQUENCE,
-        old="        event = self._event(tokens, verdict.logprobs[: len(tokens)])\n",
+        old="        event = self._event(tokens, result.logprobs[: len(tokens)])\n",
         new="        if stop_ids.intersection(self.ids):\n"
         "            self.finish_reason = FinishReason.STOP\n"
-        "        event = self._event(tokens, verdict.logprobs[: len(tokens)])\n",
+        "        event = self._event(tokens, result.logprobs[: len(tokens)])\n",
         breaks="chat templates end turns with the end id: answers of one token",
         killed_by=_DEFECT + "2_an_end_id_in_the_prompt_ends_nothing[eqspec]",
     ),
     Mutant(
         name="defect-7-answers-in-order-of-length",
         path=_ROUND,
-        old="rows = zip(group.sequences, proposals, verdicts, strict=True)\n",
+        old="rows = zip(group.sequences, proposals, results, strict=True)\n",
         new="by_length = sorted(group.sequences, key=lambda s: len(s.ids))\n"
-        "        rows = zip(by_length, proposals, verdicts, strict=True)\n",
+        "        rows = zip(by_length, proposals, results, strict=True)\n",
         breaks="clients get each other's answers",
         killed_by=_DEFECT + "7_every_answer_belongs_to_its_request_whatever_the_order[eqspec]",
     ),
@@ -145,8 +145,8 @@ MUTANTS = (
     Mutant(
         name="draft-fed-the-last-token-alone",
         path=_ROUND,
-        old="new_ids = sequence.ids[draft.cached_len(row) :]",
-        new="new_ids = sequence.ids[-1:]",
+        old="return _row(row, sequence, draft.cached_len(row), (), num_tokens)",
+        new="return _row(row, sequence, len(sequence.ids) - 1, (), num_tokens)",
         breaks="after a full acceptance the draft lacks a token: it guesses wrong from then on",
         killed_by=_EQUAL_TESTS + "test_eqspec_moves_nothing_while_all_rows_commit_equally_many",
     ),

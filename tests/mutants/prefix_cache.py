@@ -62,24 +62,28 @@ MUTANTS = (
     Mutant(
         name="last-token-adopted",
         path=_REPLICA,
-        old="end = row.end_len - (row.num_choices > 0)",
-        new="end = row.end_len",
+        old="end = end_len - (row.num_choices > 0)",
+        new="end = end_len",
         breaks="a prompt of whole blocks that was seen before has no logits to choose by",
         killed_by=_REPLICA_TESTS + "test_the_last_token_is_fed_where_a_token_is_chosen",
     ),
     Mutant(
         name="scored-prompt-adopted",
         path=_REPLICA,
-        old="if row.num_scored:",
-        new="if False:",
+        old="if end // size == base_len // size or row.num_scored:",
+        new="if end // size == base_len // size:",
         breaks="prompt_logprobs of a prompt that was seen before are those of other places",
         killed_by=_REPLICA_TESTS + "test_a_row_that_scores_its_prompt_feeds_all_of_it",
     ),
     Mutant(
         name="drafted-tokens-published",
         path=_REPLICA,
-        old="self._publish(cached, row.end_len)",
-        new="self._publish(cached, cached_len)",
+        old="            if self._cache is not None:  # most drafted tokens are soon rolled back\n"
+        "                self._cache.publish(cached.slot, cached.ids[:], cached.rules.cache_salt)\n"
+        "            cached.extend(tokens[: max(row.num_choices - 1, 0)])\n",
+        new="            cached.extend(tokens[: max(row.num_choices - 1, 0)])\n"
+        "            if self._cache is not None:\n"
+        "                self._cache.publish(cached.slot, cached.ids[:], cached.rules.cache_salt)\n",
         breaks="every rejection inside of a full block renames it; the cache fills with guesses",
         killed_by=_REPLICA_TESTS
         + "test_what_a_draft_only_drafted_is_not_found_until_it_is_committed",

@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
-_VERIFICATION = "specdec_core/worker/verification.py"
+_VERIFICATION = "specdec_core/worker/round.py"
 _REQUEST = "specdec_core/request.py"
 _VERIFICATION_TESTS = "tests/core/test_verification.py::"
 _REQUEST_TESTS = "tests/core/test_request.py::"

@@ -9,7 +9,7 @@ from statistics import median
 
 from specdec_core.model import CachedModel, score
 from specdec_core.sampling_params import SamplingParams, SamplingRules
-from specdec_core.worker.round import RoundInput, propose, score_and_verify
+from specdec_core.worker.round import RoundRow, propose, round_row, score_and_verify
 
 _REPEATS = 15
 _CONTEXT = 192
@@ -56,8 +56,8 @@ def measure_costs(
 
 def _turns(
     num_rows: int, proposal: tuple[int, ...], num_choices: int, rules: SamplingRules
-) -> list[RoundInput]:
-    return [RoundInput(slot, (_TOKEN,), proposal, num_choices, rules) for slot in range(num_rows)]
+) -> list[RoundRow]:
+    return [round_row(slot, (_TOKEN,), proposal, num_choices, rules) for slot in range(num_rows)]
 
 
 def _context_len(model: CachedModel, longest: int) -> int:
@@ -72,8 +72,8 @@ def _num_rows(model: CachedModel, longest: int) -> int:
 
 def _seconds(
     model: CachedModel,
-    turns: Sequence[RoundInput],
-    run: Callable[[CachedModel, Sequence[RoundInput]], object],
+    turns: Sequence[RoundRow],
+    run: Callable[[CachedModel, Sequence[RoundRow]], object],
     longest: int,
 ) -> float:
     context = _context_len(model, longest)
@@ -89,8 +89,8 @@ def _seconds(
 
 def _timed(
     model: CachedModel,
-    turns: Sequence[RoundInput],
-    run: Callable[[CachedModel, Sequence[RoundInput]], object],
+    turns: Sequence[RoundRow],
+    run: Callable[[CachedModel, Sequence[RoundRow]], object],
     context: int,
 ) -> float:
     started = time.perf_counter()

@@ -19,6 +19,7 @@ from specdec_core.algorithms.padded.invariants import check_invariants, check_re
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import DRAFT_MODEL_METHODS, KPolicyName, SchedulerConfig, SpecMethod
 from specdec_core.grammar import GrammarCompiler
+from specdec_core.messages import RowResult
 from specdec_core.model import ForwardInput
 from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling.token_logprobs import take_prompts
@@ -26,8 +27,7 @@ from specdec_core.scheduler.stats import SchedulerStats, dense
 from specdec_core.speculation.drafter import Drafter, Observed
 from specdec_core.speculation.registry import LocalDrafters, draft_method, offers_of
 from specdec_core.stopwatch import Stopwatch
-from specdec_core.worker.round import RoundInput, propose, score_and_verify
-from specdec_core.worker.verification import Verdict
+from specdec_core.worker.round import RoundRow, propose, round_row, score_and_verify
 
 
 @dataclass(eq=False, slots=True)
@@ -105,14 +105,14 @@ class PaddedRound:
                     for row, k in enumerate(wanted)
                     if k > 0 and not proposals[row] and self._uses_model(group.sequences[row])
                 }
-                inputs = {row: own for row, own in inputs.items() if own.num_choices > 0}
+                inputs = {row: own for row, own in inputs.items() if own[0].num_choices > 0}
                 wanted_inputs = list(inputs.values())
                 drafted = propose(group.draft, wanted_inputs, self._speculation.min_confidence)
                 for row, proposal in zip(inputs, drafted, strict=True):
                     proposals[row] = proposal
         return proposals
 
-    def verify(self, group: PaddedGroup, proposals: Sequence[tuple[int, ...]]) -> list[Verdict]:
+    def verify(self, group: PaddedGroup, proposals: Sequence[tuple[int, ...]]) -> list[RowResult]:
         """Verify [last token, drafts] of every row in one target pass; return the longest matching
         prefixes."""
         if self._checks_invariants:
@@ -123,7 +123,7 @@ class PaddedRound:
         self._stats.num_equal_length_groups += group.has_equal_lengths
         with self._verify_watch:
             inputs = [
-                RoundInput(row, s.ids[-1:], proposal, len(proposal) + 1, s.rules, _history(s))
+                _row(row, s, len(s.ids) - 1, proposal, len(proposal) + 1)
                 for row, (s, proposal) in enumerate(zip(group.sequences, proposals, strict=True))
             ]
             return score_and_verify(group.target, inputs)
@@ -132,21 +132,21 @@ class PaddedRound:
         self,
         group: PaddedGroup,
         proposals: Sequence[tuple[int, ...]],
-        verdicts: Sequence[Verdict],
+        results: Sequence[RowResult],
     ) -> list[TokenEvent]:
         """Append the decided tokens. Both caches forget the tokens after the first N - 1."""
         events = []
         lengths = group.content_lens
-        rows = zip(group.sequences, proposals, verdicts, strict=True)
-        for row, (sequence, proposal, verdict) in enumerate(rows):
-            event = sequence.commit(len(proposal), verdict)
-            num_accepted = min(verdict.num_accepted, len(event.token_ids))
+        rows = zip(group.sequences, proposals, results, strict=True)
+        for row, (sequence, proposal, result) in enumerate(rows):
+            event = sequence.commit(len(proposal), result)
+            num_accepted = min(result.num_accepted, len(event.token_ids))
             self._stats.record_round(len(proposal), num_accepted, len(event.token_ids))
             for batch in group.batches:
                 batch.rollback(row, len(sequence.ids) - 1)
             events.append(event)
         if self._drafters.learn:
-            self._learn(group, lengths, verdicts)
+            self._learn(group, lengths, results)
         return events
 
     def realign(self, group: PaddedGroup) -> PaddedGroup | None:
@@ -225,16 +225,16 @@ class PaddedRound:
         return proposals
 
     def _learn(
-        self, group: PaddedGroup, lengths: Sequence[int], verdicts: Sequence[Verdict]
+        self, group: PaddedGroup, lengths: Sequence[int], results: Sequence[RowResult]
     ) -> None:
         """Tell local drafters what the pass committed after each row's `lengths` tokens."""
         by_drafter: dict[Drafter, tuple[list[LiveSequence], list[Observed]]] = {}
-        for sequence, length, verdict in zip(group.sequences, lengths, verdicts, strict=True):
+        for sequence, length, result in zip(group.sequences, lengths, results, strict=True):
             if sequence.drafter is not None:
                 chosen = tuple(sequence.ids[length:])
                 rows, observed = by_drafter.setdefault(sequence.drafter, ([], []))
                 rows.append(sequence)
-                observed.append(Observed(1, chosen, min(verdict.num_accepted, len(chosen))))
+                observed.append(Observed(1, chosen, min(result.num_accepted, len(chosen))))
         for drafter, (rows, observed) in by_drafter.items():
             drafter.learn(rows, observed)
 
@@ -248,16 +248,24 @@ def _group(sequences: Sequence[LiveSequence], batches: Sequence[PaddedBatch]) ->
 
 def _draft_input(
     draft: PaddedBatch, row: int, sequence: LiveSequence, num_tokens: int, max_model_len: int
-) -> RoundInput:
+) -> RoundRow:
     """Return a round that catches up with the committed tokens, then drafts up to the draft's last
     position."""
-    new_ids = sequence.ids[draft.cached_len(row) :]
     num_tokens = min(num_tokens, max_model_len - len(sequence.ids))
-    return RoundInput(row, new_ids, (), num_tokens, sequence.rules, _history(sequence))
+    return _row(row, sequence, draft.cached_len(row), (), num_tokens)
 
 
-def _history(sequence: LiveSequence) -> tuple[int, ...]:
-    return tuple(sequence.ids) if sequence.rules.needs_history else ()
+def _row(
+    row: int,
+    sequence: LiveSequence,
+    cached_len: int,
+    proposal: tuple[int, ...],
+    num_choices: int,
+) -> RoundRow:
+    """Return a round of a sequence whose first `cached_len` tokens are cached in `row`."""
+    new_ids, rules = sequence.ids[cached_len:], sequence.rules
+    ids = sequence.ids[:cached_len] if rules.needs_history else ()
+    return round_row(row, new_ids, proposal, num_choices, rules, ids=ids)
 
 
 class PaddedAlgorithm:
@@ -291,5 +299,5 @@ class PaddedAlgorithm:
     def _run(self, group: PaddedGroup) -> list[TokenEvent]:
         """Run one round of the group; return the committed tokens."""
         proposals = self._round.draft(group)
-        verdicts = self._round.verify(group, proposals)
-        return self._round.commit(group, proposals, verdicts)
+        results = self._round.verify(group, proposals)
+        return self._round.commit(group, proposals, results)

@@ -12,7 +12,7 @@ from specdec_core.errors import OutOfBlocksError
 from specdec_core.model import ForwardInput, score
 from specdec_core.sampling_params import SamplingParams, SamplingRules
 from specdec_core.worker.model_runner import ModelRunner
-from specdec_core.worker.round import RoundInput, propose
+from specdec_core.worker.round import RoundRow, propose, round_row
 from tests.models.cuda_graphs.models import fixed, ragged
 from tests.models.cuda_graphs.recorders import JudgingRecorder, ScarceRecorder, WarmingRecorder
 from tests.tiny_models import VOCAB
@@ -57,17 +57,15 @@ class Pair:
 
     def turn(
         self, row: int, params: SamplingParams, new: int = 1, num_choices: int = 4
-    ) -> RoundInput:
+    ) -> RoundRow:
         ids = tuple(self.rng.randrange(VOCAB) for _ in range(new))
-        return RoundInput(
-            self.slots[row], ids, (), num_choices, SamplingRules(params, prompt_len=3)
-        )
+        return round_row(self.slots[row], ids, (), num_choices, SamplingRules(params, prompt_len=3))
 
-    def check(self, turns: list[RoundInput], min_confidence: float = 0.0) -> list[tuple[int, ...]]:
+    def check(self, turns: list[RoundRow], min_confidence: float = 0.0) -> list[tuple[int, ...]]:
         expected, found = (propose(model, turns, min_confidence) for model in self.models)
         assert found == expected
         for turn in turns:
-            lens = {model.cached_len(turn.slot) for model in self.models}
+            lens = {model.cached_len(turn[1].slot) for model in self.models}
             assert len(lens) == 1, "what is cached afterwards is part of the promise"
         assert self.by_token.num_free_blocks == self.in_one_go.num_free_blocks
         return found
@@ -143,7 +141,7 @@ def test_a_warm_up_writes_no_key_of_a_sequence() -> None:
     before = [pool[:1].clone() for pool in pools]
     for count in (1, 5):
         rules = SamplingRules(SamplingParams(temperature=0.8, seed=5), prompt_len=3)
-        propose(model, [RoundInput(slot, (7,), (), 4, rules) for slot in slots[:count]])
+        propose(model, [round_row(slot, (7,), (), 4, rules) for slot in slots[:count]])
     for pool, first in zip(pools, before, strict=True):
         assert torch.equal(pool[:1], first)
 
@@ -155,7 +153,7 @@ def test_a_draft_short_of_memory_is_asked_token_by_token() -> None:
     (slot,) = {model.allocate() for model in models}
     rules = SamplingRules(GREEDY, prompt_len=3)
     for token in range(3):
-        turns = [RoundInput(slot, (7, token), (), 4, rules)]
+        turns = [round_row(slot, (7, token), (), 4, rules)]
         expected, found = (propose(model, turns) for model in models)
         assert found == expected
     assert recorder.num_recorded == 1

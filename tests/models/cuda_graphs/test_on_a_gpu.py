@@ -12,7 +12,7 @@ from specdec_core.sampling_params import SampleRow, SamplingParams, SamplingRule
 from specdec_core.worker.cuda_graphs import capture as captures
 from specdec_core.worker.cuda_graphs.recorder import GraphRecorder, Recorder
 from specdec_core.worker.model_runner import ModelRunner
-from specdec_core.worker.round import RoundInput, propose
+from specdec_core.worker.round import propose, round_row
 from tests.tiny_models import DECODERS, VOCAB, tiny_decoder
 
 pytestmark = pytest.mark.gpu
@@ -48,7 +48,7 @@ def test_captured_drafts_propose_what_a_draft_asked_token_by_token_proposes(
     rules = [SamplingRules(SamplingParams(seed=s, **settings), prompt_len=3) for s in slots]
     for turn, count in enumerate((1, 5, 5, 2, 5)):
         rows = list(zip(slots, rules, strict=True))[:count]
-        turns = [RoundInput(slot, (7, turn), (), 4, rule) for slot, rule in rows]
+        turns = [round_row(slot, (7, turn), (), 4, rule) for slot, rule in rows]
         by_token, in_one_go = (propose(model, turns) for model in models)
         assert in_one_go == by_token
 
@@ -57,7 +57,7 @@ def test_a_draft_of_k_tokens_waits_for_the_device_once() -> None:
     model = on_gpu("fused llama", GraphRecorder(torch.device("cuda")))
     slot = model.allocate()
     rules = SamplingRules(SamplingParams(temperature=0.0), prompt_len=3)
-    turns = [RoundInput(slot, (7,), (), 4, rules)]
+    turns = [round_row(slot, (7,), (), 4, rules)]
     propose(model, turns)
     torch.cuda.set_sync_debug_mode("warn")
     try:

@@ -19,7 +19,7 @@ from specdec_core.worker.cuda_graphs import device_plan
 from specdec_core.worker.cuda_graphs.graph_runner import _OWN_AFTER
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder, Work
 from specdec_core.worker.model_runner import ModelRunner
-from specdec_core.worker.round import RoundInput, propose
+from specdec_core.worker.round import propose, round_row
 from tests.models.cuda_graphs.by_hand import BY_HAND
 from tests.models.cuda_graphs.models import Twins, fixed, ragged
 from tests.models.cuda_graphs.recorders import HostNeededError, JudgingRecorder, ScarceRecorder
@@ -226,7 +226,7 @@ def test_recordings_go_with_the_class_table_they_were_made_for() -> None:
     slot = model.allocate()
     score(model, [(slot, (1,), 1)])
     rules = SamplingRules(SamplingParams(temperature=0.0), prompt_len=1)
-    propose(model, [RoundInput(slot, (7,), (), 3, rules)])
+    propose(model, [round_row(slot, (7,), (), 3, rules)])
     assert len(kept) == 2
     gc.collect()
     gc.disable()
