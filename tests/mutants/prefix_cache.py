@@ -83,7 +83,8 @@ MUTANTS = (
         "            cached.extend(tokens[: max(row.num_choices - 1, 0)])\n",
         new="            cached.extend(tokens[: max(row.num_choices - 1, 0)])\n"
         "            if self._cache is not None:\n"
-        "                self._cache.publish(cached.slot, cached.ids[:], cached.rules.cache_salt)\n",
+        "                self._cache.publish("
+        "cached.slot, cached.ids[:], cached.rules.cache_salt)\n",
         breaks="every rejection inside of a full block renames it; the cache fills with guesses",
         killed_by=_REPLICA_TESTS
         + "test_what_a_draft_only_drafted_is_not_found_until_it_is_committed",
