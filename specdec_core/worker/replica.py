@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from specdec_core.errors import InvalidRequestError, OutOfBlocksError
@@ -157,7 +157,7 @@ class Replica:
         A draft proposes nothing for such a row. If the grammar is not ready at a later position,
         the proposal ends there.
         """
-        waiting: dict[int, Callable[[float], bool]] = {}
+        waiting: dict[int, partial[bool]] = {}
         for index, (row, cached) in enumerate(zip(rows, truncated, strict=True)):
             if not row.num_choices or isinstance(cached, RowResult):
                 continue

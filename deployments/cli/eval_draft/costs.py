@@ -78,7 +78,8 @@ def _seconds(
 ) -> float:
     context = _context_len(model, longest)
     slots = [model.allocate() for _ in turns]
-    turns = [turn._replace(slot=slot) for turn, slot in zip(turns, slots, strict=True)]
+    for (_, cached), slot in zip(turns, slots, strict=True):
+        cached.slot = slot
     try:
         score(model, [(slot, (_TOKEN,) * context, 0) for slot in slots])
         return median(_timed(model, turns, run, context) for _ in range(_REPEATS))
@@ -96,6 +97,6 @@ def _timed(
     started = time.perf_counter()
     run(model, turns)
     seconds = time.perf_counter() - started
-    for turn in turns:
-        model.rollback(turn.slot, context)
+    for _, cached in turns:
+        model.rollback(cached.slot, context)
     return seconds
