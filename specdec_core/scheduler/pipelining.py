@@ -11,10 +11,11 @@ each other down.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from specdec_core.config import OverlapMode, SchedulerConfig
 from specdec_core.messages import GroupLease, ReplicaInfo, Role
-from specdec_core.speculation.step_costs import CostModel, alike
+from specdec_core.speculation.pass_prices import PassPrices, guessed_prices, last_of_class
 
 _GAIN = 0.02
 """Minimum relative gain of the other mode before it is used."""
@@ -24,6 +25,8 @@ _LOOK = 6
 """Length of a trial of a mode, in target groups. The first ones still run in the old mode."""
 _LOOK_EVERY = 512
 """Target groups after which the other mode is tried again for about as many sequences."""
+_FINE = 4
+"""Classes of group sizes per octave."""
 _LOOK_MOST = 1.25
 """Maximum predicted round time of the other mode for a trial, relative to the present mode."""
 _LOOK_APART = 100
@@ -35,12 +38,16 @@ _RECENT = 0.1
 """Weight of the last group in the running averages."""
 
 
+_GUESSED = guessed_prices(fixed_rows=32.0)
+"""Half of the time of a pass of 32 rows does not depend on its rows, until passes show more."""
+
+
 @dataclass(eq=False, slots=True)
 class _Way:
     """Cost models of one mode: of the groups that ran while sequences were split, or were not."""
 
-    verify: CostModel = field(default_factory=CostModel)
-    draft: CostModel = field(default_factory=CostModel)
+    verify: PassPrices = field(default_factory=partial(PassPrices, expected=_GUESSED))
+    draft: PassPrices = field(default_factory=partial(PassPrices, expected=_GUESSED))
     """Cost of one draft step."""
 
 
@@ -123,7 +130,7 @@ class Pipelining:
         """Return whether it is time to try the other mode."""
         if self._num_groups < _FIRST_GROUPS or not self._could_pay(num_live):
             return False
-        size = alike(self._half(num_live))
+        size = last_of_class(self._half(num_live), _FINE)
         before = self._looked_at.get(size)
         is_due = before is None or self._num_groups - before >= _LOOK_EVERY
         is_due &= not self._looked_at or self._num_groups >= self._look_until + _LOOK_APART
@@ -156,6 +163,6 @@ class Pipelining:
         return verify_s, self._steps * _seconds(way.draft, size, size)
 
 
-def _seconds(cost: CostModel, size: int, rows: int) -> float:
+def _seconds(cost: PassPrices, size: int, rows: int) -> float:
     """Return the expected seconds of a pass, infinite while no pass is known."""
-    return cost.at(size, rows) if cost.is_known else float("inf")
+    return cost.price(size, rows).seconds if cost.is_known else float("inf")

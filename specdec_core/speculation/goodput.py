@@ -34,8 +34,7 @@ from specdec_core.speculation.k_policy import (
     Terms,
     decision,
 )
-from specdec_core.speculation.pass_prices import REPORTED_SIZES, PassPrices
-from specdec_core.speculation.step_costs import CostModel
+from specdec_core.speculation.pass_prices import GUESSED_DRAFTS, REPORTED_SIZES, PassPrices
 from specdec_core.speculation.token_selection import (
     CandidateBatch,
     CandidateSize,
@@ -104,10 +103,8 @@ class GoodputPolicy:
     max_group_size: int
     verify: PassPrices = field(default_factory=PassPrices)
     """Cost model of a target pass, in seconds."""
-    draft: CostModel = field(default_factory=partial(CostModel, slope_share=1.0))
-    """Cost model of a draft's lease, in seconds. Its rows are draft steps, and its sequences are
-    drafted tokens. So the fixed cost of a lease is learnt apart from its steps. On a GPU this fixed
-    cost is as long as a step. Until leases of other sizes were seen, only steps cost."""
+    draft: PassPrices = field(default_factory=partial(PassPrices, expected=GUESSED_DRAFTS))
+    """Cost model of a draft's lease, in seconds. Tokens of a sequence are its draft steps."""
     last_chosen: CandidateSize | None = None
     """Size chosen for the last group with drafted tokens."""
     last_steps: int = 0
@@ -169,8 +166,7 @@ class GoodputPolicy:
             self.verify.expect(info.step_times)
         else:
             self._has_draft = True
-            for time in info.step_times:
-                self.draft.expect(time.num_rows, time.num_rows // time.num_sequences, time.seconds)
+            self.draft.expect(info.step_times)
         self._planned.clear()
         self._pays_if_good.clear()
 
@@ -201,7 +197,7 @@ class GoodputPolicy:
             self.trial_interval = _FIRST_INTERVAL
         elif self._is_trial_due(load, limit):
             return decision(min(1, limit), _PROBE)
-        return decision(min(self._num_steps(history, plan), limit), _GOODPUT)
+        return decision(min(self._num_steps(history, plan, load.group_size), limit), _GOODPUT)
 
     def num_checked(self, rows: Sequence[OfferedRow], tile_rows: int) -> list[Decision]:
         self.verify.tile_rows = tile_rows
@@ -243,7 +239,8 @@ class GoodputPolicy:
             lengths = [row.num_choices for row in lease.rows]
             self._steps_since += max(lengths)
             if is_timed:
-                self.draft.observe(sum(lengths), max(lengths), seconds)
+                cached = sum(row.base_len for row in lease.rows) / len(lease.rows)
+                self.draft.observe(*_drafting_size(lengths), seconds, cached)
         elif is_timed:
             self._observe_target(lease, result, seconds)
 
@@ -292,7 +289,9 @@ class GoodputPolicy:
         if steps == 1 and knows_costs and self._plan(self._last_load, 1).steps == 0:
             self._num_misses = 0  # the draft model was asked only to see how good it is
             return Decision(len(chances), _PROBE)
-        drafting_s = self.draft.at(sum(by_model), steps) if steps and knows_costs else 0.0
+        drafting_s = 0.0
+        if steps and knows_costs:
+            drafting_s = self.draft.price(*_drafting_size(by_model)).seconds
         expected = list(accumulate(chances, initial=0.0))
         sizes = counts(CandidateBatch(len(rows), expected, drafting_s, num_undrafted), self.verify)
         best_one = best(sizes)
@@ -305,9 +304,11 @@ class GoodputPolicy:
             self._num_misses = 0 if chosen.num_kept else self._num_misses + 1
         return Decision(chosen.num_kept, reason)
 
-    def _num_steps(self, history: AcceptanceHistory, plan: DraftPlan) -> int:
-        """Return how many of the plan's steps the sequence takes part in."""
-        price = self.draft.line.sequence_s * plan.tokens_per_second
+    def _num_steps(self, history: AcceptanceHistory, plan: DraftPlan, size: int) -> int:
+        """Return how many of the plan's steps the sequence takes part in, in a group of `size`."""
+        half = -(-size // 2)
+        added_s = self._lease_s(plan.steps, size) - self._lease_s(plan.steps, half)
+        price = added_s / max(plan.steps * (size - half), 1) * plan.tokens_per_second
         return num_worthwhile(self._by_model.of(history), price, plan.steps)
 
     def _prefers_model(self, local: OfferedRow, load: DraftLoad) -> bool:
@@ -327,7 +328,7 @@ class GoodputPolicy:
         drafting_s = self._lease_s(plan.steps, size)
         exposed_s = load.exposed_s(drafting_s, self.verify.price(size, size).seconds)
         price = exposed_s / size * plan.tokens_per_second
-        steps = self._num_steps(history, plan)
+        steps = self._num_steps(history, plan, size)
         return expected_accepted(self._by_model.of(history), steps) - price
 
     def _is_trial_due(self, load: DraftLoad, limit: int) -> bool:
@@ -380,7 +381,7 @@ class GoodputPolicy:
 
     def _lease_s(self, steps: int, size: int) -> float:
         """Return the seconds of a draft's lease of `steps` tokens for each of `size` sequences."""
-        return self.draft.at(steps * size, steps) if steps else 0.0
+        return self.draft.price(size, steps * size).seconds if steps else 0.0
 
     def _promised(self, load: DraftLoad, k: int, expected: Sequence[float]) -> DraftPlan:
         """Return the plan for `k` drafted tokens per sequence, of which the best are checked.
@@ -401,3 +402,10 @@ class GoodputPolicy:
 
 def _most(plans: Sequence[DraftPlan]) -> DraftPlan:
     return max(plans, key=attrgetter("tokens_per_second"))
+
+
+def _drafting_size(lengths: Sequence[int]) -> tuple[int, int]:
+    """Return the sequences that take part in a lease's draft steps on average, and their tokens."""
+    steps = max(lengths)
+    num_sequences = round(sum(lengths) / steps)
+    return num_sequences, num_sequences * steps

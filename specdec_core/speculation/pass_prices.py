@@ -20,7 +20,6 @@ from itertools import product
 from math import exp, log, log2, sqrt
 from typing import NamedTuple
 
-from specdec_core.speculation.step_costs import last_of_class
 from specdec_core.step_times import StepTime
 
 REPORTED_SIZES = (1, 8, 32)
@@ -147,9 +146,19 @@ def _seconds_of_a_cached_token(times: Sequence[StepTime]) -> float:
     return max(added_s / added_tokens, 0.0) if added_tokens else 0.0
 
 
-_GUESSED_PRICES = PriceTable([StepTime(1, rows, 8.0 + rows) for rows in (1, 2)])
-"""Prices in an arbitrary unit, if nothing was timed. The fixed part of a pass takes as long as 8
-rows. A CPU without matrix units has 2, a GPU 100."""
+def guessed_prices(fixed_rows: float) -> PriceTable:
+    """Return prices in an arbitrary unit, if nothing was timed.
+
+    The fixed part of a pass takes as long as `fixed_rows` rows. A CPU without matrix units has 2,
+    a GPU 100.
+    """
+    return PriceTable([StepTime(1, rows, fixed_rows + rows) for rows in (1, 2)])
+
+
+_GUESSED_PRICES = guessed_prices(fixed_rows=8.0)
+GUESSED_DRAFTS = PriceTable([StepTime(n, n * k, 0.5 + k) for n in (1, 2) for k in (1, 2)])
+"""Prices of a draft's leases in draft steps, if nothing was timed. The lease itself takes half a
+step."""
 _FINE = 8
 """Classes of sizes per octave. Sizes below 16 have a class each."""
 _KNOTS = 5
@@ -382,6 +391,17 @@ class PassPrices:
 _Matrix = list[list[float]]
 _Coordinates = tuple[int, float, float]
 """The knot before a point, the way to the next knot, and the octaves of sequences relative to 8."""
+
+
+@lru_cache(maxsize=4096)
+def last_of_class(count: int, per_octave: int) -> int:
+    """Return the largest size of the class that `count` belongs to.
+
+    There are `per_octave` classes between a power of two and the next. A size below twice this
+    number has a class of its own.
+    """
+    step = max(1 << (count.bit_length() - 1), per_octave) // per_octave
+    return -(-count // step) * step
 
 
 @lru_cache(maxsize=4096)

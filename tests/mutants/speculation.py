@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 _OVERLAP_TESTS = "tests/scheduler/test_overlap.py::"
-_COSTS = "tests/scheduler/test_step_costs.py::"
+_PRICES = "tests/scheduler/test_pass_prices.py::"
 _LOOKING = "tests/scheduler/test_looking.py::"
 _CAUSES = "tests/scheduler/test_k_cause.py::"
 _SHARED = "tests/scheduler/test_shared_device.py::"
@@ -88,11 +88,11 @@ MUTANTS = (
     ),
     Mutant(
         name="every-outlier-is-the-machine",
-        path="specdec_core/speculation/step_costs.py",
-        old="        elif size.num_outliers == _NUM_IN_A_ROW:\n            size.begin(surprise)\n",
+        path="specdec_core/speculation/pass_prices.py",
+        old="        elif size.num_far == _NUM_IN_A_ROW:\n            size.variance += surprise**2\n",
         new="",
         breaks="a size that became dearer is believed to cost what it did, and is run for ever",
-        killed_by=(_COSTS + "test_one_size_that_became_dearer_is_told_from_a_slow_machine[0.08]",),
+        killed_by=(_PRICES + "test_one_size_that_became_dearer_is_told_from_a_slow_machine[4.0]",),
     ),
     Mutant(
         name="looks-cost-nothing",
@@ -149,11 +149,12 @@ MUTANTS = (
     Mutant(
         name="a-lease-costs-its-steps-alone",
         path="specdec_core/speculation/goodput.py",
-        old="self.draft.observe(sum(lengths), max(lengths), seconds)",
-        new="self.draft.observe(1, 1, seconds / max(lengths))",
+        old="self.draft.observe(*_drafting_size(lengths), seconds, cached)",
+        new="self.draft.observe(1, 1, seconds / max(lengths), cached)",
         breaks="few steps look dear and many cheap",
         killed_by=(
-            _GOODPUT + "test_what_a_drafts_lease_takes_besides_its_steps_is_told_from_them",
+            _GOODPUT
+            + "test_what_a_drafts_lease_takes_besides_its_steps_is_told_from_them[8-8.0-0.5]",
         ),
     ),
 )

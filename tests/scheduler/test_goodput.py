@@ -239,12 +239,14 @@ def test_on_machines_of_tiles_too(rate: float, size: int, found: float, tiles: s
     check_that_it_is_near_the_best(World((rate,) * size, **TILES[tiles], tile_rows=32, found=found))
 
 
-@pytest.mark.parametrize(("size", "lease_ms"), [(8, 2.0), (32, 3.0)])
+@pytest.mark.parametrize(
+    ("size", "lease_ms", "step_ms"), [(8, 2.0, 1.5), (32, 3.0, 1.5), (8, 8.0, 0.5)]
+)
 def test_what_a_drafts_lease_takes_besides_its_steps_is_told_from_them(
-    size: int, lease_ms: float
+    size: int, lease_ms: float, step_ms: float
 ) -> None:
     """As on a GPU: few steps look dear and many cheap, by the step."""
-    world = World((0.7,) * size, 7.0, 0.02, 1.5, 0.02, draft_lease_ms=lease_ms)
+    world = World((0.7,) * size, 7.0, 0.02, step_ms, 0.02, draft_lease_ms=lease_ms)
     check_that_it_is_near_the_best(world)
 
 

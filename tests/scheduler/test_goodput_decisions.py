@@ -29,8 +29,7 @@ def policy(row_s: float = 0.0, step_s: float | None = None) -> GoodputPolicy:
     for n in rows * 8:
         made.verify.observe(SIZE, n, PASS_S + row_s * (n - SIZE))
     if step_s is not None:
-        for steps in (1, 4):
-            made.draft.expect(SIZE * steps, steps, step_s * steps)
+        made.draft.expect([StepTime(SIZE, SIZE * k, step_s * k) for k in (1, 4)])
     return made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.speculation.pass_prices import PassPrices
+from specdec_core.speculation.pass_prices import GUESSED_DRAFTS, PassPrices
 from specdec_core.step_times import StepTime
 
 TOLD = [StepTime(n, n * tokens, 0.01 + 0.001 * n * tokens) for n in (1, 8) for tokens in (1, 4, 16)]
@@ -52,6 +52,33 @@ def test_one_slow_pass_met_other_work_and_three_are_the_machine() -> None:
     prices.observe(8, 8, 5 * PLAIN_S)
     assert prices.price(8, 8).seconds == pytest.approx(5 * PLAIN_S, rel=0.1)
     assert prices.price(8, 32).seconds == pytest.approx(5 * 0.042, rel=0.1)
+
+
+@pytest.mark.parametrize("times_longer", [2.0, 4.0])
+def test_one_size_that_became_dearer_is_told_from_a_slow_machine(times_longer: float) -> None:
+    prices = told()
+    for turn in range(60):
+        prices.observe(8, 8, PLAIN_S)
+        prices.observe(8, 32, 0.042 * (times_longer if turn >= 20 else 1.0))
+    assert prices.price(8, 8).seconds == pytest.approx(PLAIN_S, rel=0.1)
+    assert prices.price(8, 32).seconds == pytest.approx(times_longer * 0.042, rel=0.1)
+
+
+def test_a_drafts_lease_is_guessed_to_take_its_steps_and_half_a_one_more() -> None:
+    prices = PassPrices(expected=GUESSED_DRAFTS)
+    prices.observe(8, 8, 0.002)
+    assert prices.price(8, 32).seconds == pytest.approx(3 * 0.002, rel=0.02)
+    assert prices.price(16, 64).seconds == pytest.approx(3 * 0.002, rel=0.02)
+
+
+@pytest.mark.parametrize(("lease_s", "step_s"), [(0.006, 0.001), (0.001, 0.001), (0.0, 0.001)])
+def test_leases_of_two_sizes_tell_steps_from_the_lease_itself(
+    lease_s: float, step_s: float
+) -> None:
+    prices = PassPrices(expected=GUESSED_DRAFTS)
+    for steps in (8, 1) * 4:
+        prices.observe(8, 8 * steps, lease_s + steps * step_s)
+    assert prices.price(8, 8 * 4).seconds == pytest.approx(lease_s + 4 * step_s, rel=0.1)
 
 
 def test_settled_prices_are_computed_again_every_eight_passes() -> None:
