@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from deployments.cli.eval_draft.costs import StepCosts
-from deployments.cli.eval_draft.report import Point, best_point, verdict
+from deployments.cli.eval_draft.report import Point, StepCosts, best_point, verdict
 from deployments.cli.timed_run import TimedRun
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.request import RequestStats

@@ -89,8 +89,8 @@ MUTANTS = (
     Mutant(
         name="every-outlier-is-the-machine",
         path="specdec_core/speculation/pass_prices.py",
-        old="        elif size.num_far == _NUM_IN_A_ROW:\n            size.variance += surprise**2\n",
-        new="",
+        old="            size.variance += surprise**2\n",
+        new="            pass\n",
         breaks="a size that became dearer is believed to cost what it did, and is run for ever",
         killed_by=(_PRICES + "test_one_size_that_became_dearer_is_told_from_a_slow_machine[4.0]",),
     ),
@@ -147,11 +147,11 @@ MUTANTS = (
         killed_by=(_SHARED + "test_no_time_to_wake_has_passed_while_a_device_is_busy",),
     ),
     Mutant(
-        name="a-lease-costs-its-steps-alone",
+        name="a-lease-is-one-step",
         path="specdec_core/speculation/goodput.py",
         old="self.draft.observe(*_drafting_size(lengths), seconds, cached)",
-        new="self.draft.observe(1, 1, seconds / max(lengths), cached)",
-        breaks="few steps look dear and many cheap",
+        new="self.draft.observe(len(lengths), len(lengths), seconds, cached)",
+        breaks="one draft step is taken to last as long as the whole lease",
         killed_by=(
             _GOODPUT
             + "test_what_a_drafts_lease_takes_besides_its_steps_is_told_from_them[8-8.0-0.5]",

@@ -9,13 +9,46 @@ from typing import Any
 
 from rich.table import Table
 
-from deployments.cli.eval_draft.costs import StepCosts
 from deployments.cli.timed_run import TimedRun
+from specdec_core.model import CachedModel
 from specdec_core.request import RequestStats
+from specdec_core.speculation.pass_prices import PriceTable
 
 USEFUL_SPEEDUP = 1.05
 """Minimum speed-up of a draft that is worth its memory. Measurements differ by as much from run to
 run."""
+
+
+_CONTEXT = 192
+"""Cached tokens of a sequence, for which costs are reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepCosts:
+    """Costs in seconds, for one batch size."""
+
+    draft_step_s: float
+    """Seconds to draft one token for every row. 0 without a draft model."""
+    target_pass_s: dict[int, float]
+    """Seconds of a target pass by the number of drafted tokens checked. 0 tokens is plain
+    decoding."""
+
+    def ratio(self, num_draft_tokens: int) -> float:
+        """Return c: the cost of a draft step relative to a target pass that checks K drafted
+        tokens."""
+        return self.draft_step_s / self.target_pass_s[num_draft_tokens]
+
+
+def step_costs(
+    target: CachedModel, draft: CachedModel | None, batch_size: int, spec_tokens: Sequence[int]
+) -> StepCosts:
+    """Return the costs from the passes that were timed when the models were loaded."""
+    table, longest = PriceTable(target.step_times), max(spec_tokens)
+    passes = {k: table.at(batch_size, batch_size * (k + 1), _CONTEXT) for k in (0, *spec_tokens)}
+    if draft is None:
+        return StepCosts(0.0, passes)
+    lease_s = PriceTable(draft.step_times).at(batch_size, batch_size * longest, _CONTEXT)
+    return StepCosts(lease_s / longest, passes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """`specdec eval-draft`: measure the gain from a draft or prompt lookup on a file of prompts.
 
-Decodes the prompts once without speculation and once with every K, and also measures the passes
-alone. The runs show the actual gain. The cost of a draft step gives the expected gain.
+Decodes the prompts once without speculation and once with every K. The runs show the actual gain.
+The expected gain comes from the passes that were timed when the models were loaded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from functools import partial
 
 from rich.console import Console
 
-from deployments.cli.eval_draft.costs import measure_costs
 from deployments.cli.eval_draft.options import EvalDraftOptions
 from deployments.cli.eval_draft.plot import plot
 from deployments.cli.eval_draft.report import (
@@ -22,6 +21,7 @@ from deployments.cli.eval_draft.report import (
     points_table,
     positions_line,
     record,
+    step_costs,
     verdict,
 )
 from deployments.cli.generate.prompt_file import PromptLine
@@ -62,7 +62,7 @@ def _evaluate(
 ) -> list[Point]:
     target = models.target.model
     draft = models.draft.model if models.draft else None
-    costs = measure_costs(target, draft, options.batch_size, options.spec_tokens, options.sampling)
+    costs = step_costs(target, draft, options.batch_size, options.spec_tokens)
     categories = {str(line.line_number): line.category for line in lines}
     with cell_progress(len(requests) * (1 + len(options.spec_tokens))) as report:
         plain = decode(
