@@ -37,7 +37,7 @@ class Plant:
 
     num_targets: int
     num_drafts: int
-    pool: SchedulerConfig
+    scheduler: SchedulerConfig
     steps: StepCosts
     acceptance: float
     """Chance that a drafted token is right if those before it are."""
@@ -99,7 +99,7 @@ class Cell:
             self._timeline,
             network,
             "coordinator",
-            plant.pool,
+            plant.scheduler,
             new_epoch=lambda: self._random.getrandbits(64),
             costs=plant.coordinator,
         )

@@ -31,7 +31,7 @@ def plant_of(options: CapacityOptions, cell: int) -> Plant:
     return Plant(
         num_targets=share_of(options.targets, options.cells, cell),
         num_drafts=share_of(options.drafts, options.cells, cell),
-        pool=SpeculationOptions(spec_policy=options.spec_policy).scheduler_config(
+        scheduler=SpeculationOptions(spec_policy=options.spec_policy).scheduler_config(
             method,
             options.spec_tokens,
             rows=options.batch_size,

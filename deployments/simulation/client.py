@@ -50,7 +50,7 @@ class Client:
         self.comes_back = False
         """True if the client resumes with its tokens when its connection breaks."""
         self._is_spoilt = False
-        """True once the client has brought back other tokens than it was told."""
+        """True once the client has brought back other tokens than it received."""
         self._num_heard = 0
         """Number of tokens received over its present connection."""
         self._num_connections = 1
@@ -104,10 +104,10 @@ class Client:
         if self.first_at is None:
             self.first_at = self._now()
         self.tokens += part.token_ids
-        told = tuple(self.tokens)
-        if not any(script.tokens[: len(told)] == told for script in self.scripts):
+        received = tuple(self.tokens)
+        if not any(script.tokens[: len(received)] == received for script in self.scripts):
             plain = [script.tokens for script in self.scripts]
-            raise self._violation("c", f"was told {told}, plain decoding says {plain}")
+            raise self._violation("c", f"received {received}, plain decoding says {plain}")
 
     def fail(self, error: Exception) -> None:
         if isinstance(error, QueueFullError):
@@ -143,9 +143,11 @@ class Client:
         timeout_s = self.request.timeout_s
         return timeout_s is not None and self._now() - self.began_at >= timeout_s
 
-    def _finish(self, told: tuple[int, ...], reason: FinishReason) -> None:
-        if not any(script.tokens == told and script.reason is reason for script in self.scripts):
-            raise self._violation("c", f"ended by {reason} behind {told}")
+    def _finish(self, received: tuple[int, ...], reason: FinishReason) -> None:
+        if not any(
+            script.tokens == received and script.reason is reason for script in self.scripts
+        ):
+            raise self._violation("c", f"ended by {reason} after {received}")
         self._end(Outcome.DONE)
 
     def _refuse(self, outcome: Outcome, error: Exception, is_documented: bool) -> None:

@@ -48,7 +48,7 @@ class Inspector(Watcher, Protocol):
         """An ingress has aborted a request."""
         ...
 
-    def told(self, news: pb.GenerateDown) -> None:
+    def delivered(self, message: pb.GenerateDown) -> None:
         """A message with events was written to an ingress."""
         ...
 
@@ -128,7 +128,7 @@ class CoordinatorProcess(Host):
         if self.inspector is not None:
             with self.timeline.watched():
                 if is_news:
-                    self.inspector.told(message)
+                    self.inspector.delivered(message)
                 else:
                     self.inspector.sent(stream)
 

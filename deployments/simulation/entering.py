@@ -29,7 +29,7 @@ class IngressProcess(Peer):
 
     def __init__(self, world: Surroundings, name: str, resume_timeout_s: float) -> None:
         super().__init__(world, name)
-        self.pool: SchedulerClient
+        self.scheduler_client: SchedulerClient
         self.listeners: dict[str, Listener] = {}
         self.takes_requests = True
         self.num_divergences = 0
@@ -40,26 +40,26 @@ class IngressProcess(Peer):
     @property
     def is_connected(self) -> bool:
         """Return True if the coordinator has also answered."""
-        return self.is_up and self.pool.state is not None and super().is_connected
+        return self.is_up and self.scheduler_client.state is not None and super().is_connected
 
     @property
     def num_open(self) -> int:
         return len(self.listeners)
 
     def main(self) -> None:
-        self.pool = SchedulerClient(
+        self.scheduler_client = SchedulerClient(
             self.resolve,
             clock=self.clock,
             resume_timeout_s=self._resume_timeout_s,
             silence_s=self.world.silence_s,
             uniform=self.world.random.uniform,
         )
-        self.loop.create_task(self.pool.run())
+        self.loop.create_task(self.scheduler_client.run())
 
     def crash(self) -> None:
         """Break every connection of the ingress's clients."""
         super().crash()
-        self.num_divergences += self.pool.num_divergences
+        self.num_divergences += self.scheduler_client.num_divergences
         self._tasks.clear()
         listeners, self.listeners = self.listeners, {}
         for listener in listeners.values():
@@ -90,7 +90,7 @@ class IngressProcess(Peer):
 
     async def _serve(self, listener: Listener) -> None:
         request = listener.request
-        asked = self.pool.generate(request)
+        asked = self.scheduler_client.generate(request)
         try:
             async with contextlib.aclosing(events_of(request, asked)) as events:
                 async for event in events:

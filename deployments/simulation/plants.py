@@ -35,9 +35,12 @@ class Layout:
 def layouts(plant: Plant, num_devices: int) -> Iterator[Layout]:
     """Yield the layouts: no drafts, colocated, every split into targets and drafts, and a draft on
     half a device."""
-    none = replace(plant.pool.speculation, method=SpecMethod.NONE)
+    none = replace(plant.scheduler.speculation, method=SpecMethod.NONE)
     plain = replace(
-        plant, num_targets=num_devices, num_drafts=0, pool=replace(plant.pool, speculation=none)
+        plant,
+        num_targets=num_devices,
+        num_drafts=0,
+        scheduler=replace(plant.scheduler, speculation=none),
     )
     yield Layout(f"{num_devices} plain targets", plain, num_devices, 0)
     colocated = replace(plant, num_targets=num_devices, num_drafts=num_devices, is_colocated=True)
@@ -56,7 +59,7 @@ def layouts(plant: Plant, num_devices: int) -> Iterator[Layout]:
 def num_positions(plant: Plant, job: Job) -> int:
     """Return the KV positions for a full window of the longest requests."""
     longest = 2 * (job.prompt_len + job.output_len) + _SPARE_POSITIONS
-    return plant.pool.window * longest
+    return plant.scheduler.window * longest
 
 
 def measure_closed(

@@ -46,7 +46,7 @@ _METHODS = (
 class Scenario:
     """The settings of one world."""
 
-    pool: SchedulerConfig
+    scheduler: SchedulerConfig
     num_targets: int
     num_drafts: int
     num_ingresses: int
@@ -83,7 +83,7 @@ def draw_scenario(random: Random) -> Scenario:
     group = random.randint(1, 6)
     block_size = random.randint(2, 5)
     return Scenario(
-        pool=_pool(random, group),
+        scheduler=_scheduler_config(random, group),
         num_targets=2,
         num_drafts=2,
         num_ingresses=2,
@@ -98,7 +98,7 @@ def draw_scenario(random: Random) -> Scenario:
     )
 
 
-def _pool(random: Random, group: int) -> SchedulerConfig:
+def _scheduler_config(random: Random, group: int) -> SchedulerConfig:
     has_goodput = random.random() < 0.15
     return SchedulerConfig(
         max_group_size=group,

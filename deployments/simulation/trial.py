@@ -86,7 +86,7 @@ class Trial:
         """Run the world to its end. Raises Violation."""
         self._start()
         self._run_until(self._is_quiet, "requests wait")
-        self._run_until(lambda: self._is_empty, "the pool still has work")
+        self._run_until(lambda: self._is_empty, "the scheduler still has work")
         deadline = self.now + _QUIET_S
         self._run_until(lambda: self.now >= deadline, "nothing happens")
         self._check_end()
@@ -227,7 +227,7 @@ class Trial:
         self.network = Network(self.timeline, self.random, delays, self.record)
         self.network.unacknowledged_s = 3 * scenario.silence_s
         self.patience = Patience(self.network, scenario.silence_s)
-        window, group_wait_s = scenario.pool.window, scenario.pool.max_group_wait_s
+        window, group_wait_s = scenario.scheduler.window, scenario.scheduler.max_group_wait_s
         self._bounds = Bounds(row_wait_s=3.0 + 4 * LEASE_TTL_S + group_wait_s + 0.3 * window)
         self._kv_owners = KVOwners(self._scripts)
         self.slot_checks = SlotChecks(self._kv_owners)
@@ -238,7 +238,7 @@ class Trial:
             self.timeline,
             self.network,
             f"coordinator-{len(self.coordinators)}",
-            self.scenario.pool,
+            self.scenario.scheduler,
             new_epoch=lambda: self.random.getrandbits(64),
             inspector=invariants,
             audit_share=self.scenario.audit_share,
@@ -303,7 +303,7 @@ class Trial:
         left: dict[str, object] = {
             "coordinators": [c.name for c in self.coordinators if c.is_up][:-1],
             "open at an ingress": [
-                i for i in self.ingresses if i.num_open or i.pool.open_requests()
+                i for i in self.ingresses if i.num_open or i.scheduler_client.open_requests()
             ],
             "replicas with blocks": [
                 r.replica_id for r in scheduler._replicas.by_id.values() if r.num_reserved_blocks
@@ -317,7 +317,7 @@ class Trial:
             raise Violation(f"(g) at the end there are left: {found}")
         if any(c.driver.auditor.counts.diverged.total() for c in self.coordinators):
             raise Violation("(c) the service's own audit found other tokens")
-        if any(i.num_divergences + i.pool.num_divergences for i in self.ingresses):
+        if any(i.num_divergences + i.scheduler_client.num_divergences for i in self.ingresses):
             raise Violation("(c) an ingress was told other tokens than before")
         for client in self.clients.values():
             self.record.outcomes[client.outcome or Outcome.DONE] += 1

@@ -31,7 +31,9 @@ def plant(
     return Plant(
         num_targets=1,
         num_drafts=num_drafts,
-        pool=SchedulerConfig(max_group_size=8, window=16, max_queued=500, speculation=speculation),
+        scheduler=SchedulerConfig(
+            max_group_size=8, window=16, max_queued=500, speculation=speculation
+        ),
         steps=StepCosts(verify=parse_step_ms("400+2"), draft=parse_step_ms(draft_ms)),
         acceptance=0.7,
         coordinator=CoordinatorCosts(),

@@ -38,7 +38,7 @@ def test_an_answer_of_two_kinds_of_targets_is_a_violation() -> None:
     client, other = resumed("bits-1", "bits-2")
     client.hear(TokenEvent("r+1", 0, other.tokens[:1]))
     wrong = next(t for t in range(VOCAB) if t != other.tokens[1])
-    with pytest.raises(Violation, match="was told"):
+    with pytest.raises(Violation, match="received"):
         client.hear(TokenEvent("r+1", 1, (wrong,)))
 
 

@@ -211,9 +211,9 @@ def _check_outboxes(driver: SchedulerDriver) -> None:
         due, held = outbox._due, outbox._held
         num_pieces = sum(map(len, (*due.values(), *held.values())))
         if num_pieces > 2 * len(due | held) + 2:
-            raise Violation(f"(i) {num_pieces} pieces of news wait")
+            raise Violation(f"(i) {num_pieces} events wait")
         if due.keys() & held.keys():
-            raise Violation(f"(i) news of {sorted(due.keys() & held.keys())} waits in two places")
+            raise Violation(f"(i) events of {sorted(due.keys() & held.keys())} wait in two places")
 
 
 def _check_idle(record: ReplicaState, runner: ModelReplica, reserved: int) -> None:

@@ -26,8 +26,8 @@ class _Listener(logging.Handler):
         if isinstance(error, Violation):
             self._timeline.fail(error)
         else:
-            told = f"{record.getMessage()}{f': {error!r}' if error is not None else ''}"
-            self._timeline.fail(Violation(f"(l) {record.name} says {told}"))
+            text = f"{record.getMessage()}{f': {error!r}' if error is not None else ''}"
+            self._timeline.fail(Violation(f"(l) {record.name} says {text}"))
 
     def _note_silence(self, record: logging.LogRecord) -> None:
         said = record.args if isinstance(record.args, tuple) else ()

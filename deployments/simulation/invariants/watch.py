@@ -41,7 +41,7 @@ class Invariants:
     def began(self) -> None:
         self._leases = LeaseBook(self._kv_owners)
         self._decisions = DecisionChecks(self._record, self._bounds, self._replicas)
-        self._told: dict[str, int] = {}
+        self._num_emitted: dict[str, int] = {}
         """Number of tokens delivered to each request's live attempt."""
         self._end_by: dict[str, float] = {}
         """Deadline of each request that has a time limit."""
@@ -49,7 +49,7 @@ class Invariants:
 
     def added(self, request: Request, now: float) -> None:
         request_id, timeout_s = request.request_id, request.timeout_s
-        self._told[request_id] = len(request.emitted_token_ids)
+        self._num_emitted[request_id] = len(request.emitted_token_ids)
         self._aborted.discard(request_id)
         self._end_by.pop(request_id, None)
         if timeout_s is not None:
@@ -80,13 +80,13 @@ class Invariants:
     ) -> None:
         self._leases.result(scheduler, result, pass_on, now)
 
-    def told(self, news: pb.GenerateDown) -> None:
+    def delivered(self, message: pb.GenerateDown) -> None:
         """(i) Events that an ingress has not read are merged."""
-        if len(news.events) <= 4:
+        if len(message.events) <= 4:
             return  # as few as one request may have
-        requests = [event.request_id for event in news.events]
+        requests = [event.request_id for event in message.events]
         if len(requests) > 2 * len(set(requests)) + 2:
-            raise Violation(f"(i) {len(requests)} pieces of news for {len(set(requests))} requests")
+            raise Violation(f"(i) {len(requests)} events for {len(set(requests))} requests")
 
     def sent(self, stream: Stream) -> None:
         """(i) A replica's stream has room for its commands."""
@@ -125,10 +125,10 @@ class Invariants:
 
     def _emit(self, event: TokenEvent) -> None:
         """(e) Only a live attempt receives tokens, each once and in order."""
-        told = self._told.get(event.request_id)
-        if event.index != told:
-            raise Violation(f"(e) {event} comes at place {told}")
-        self._told[event.request_id] = told + len(event.token_ids)
+        num_emitted = self._num_emitted.get(event.request_id)
+        if event.index != num_emitted:
+            raise Violation(f"(e) {event} comes at place {num_emitted}")
+        self._num_emitted[event.request_id] = num_emitted + len(event.token_ids)
         if event.finish_reason is not None:
-            del self._told[event.request_id]
+            del self._num_emitted[event.request_id]
             self._end_by.pop(event.request_id, None)
