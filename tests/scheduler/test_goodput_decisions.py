@@ -164,7 +164,8 @@ def test_a_model_that_rests_is_tried_again_if_a_good_one_would_pay(
 
 
 def test_a_plan_counts_the_rounds_that_a_shared_draft_has_no_time_for() -> None:
-    plan = policy(step_s=0.02)._promised(DraftLoad(SIZE, SIZE, 2.0), 1, 0.9)
+    expected = [0.9 * number for number in range(SIZE + 1)]
+    plan = policy(step_s=0.02)._promised(DraftLoad(SIZE, SIZE, 2.0), 1, expected)
     exposed_s = 0.02 + (0.02 - PASS_S) / (0.02 + PASS_S) * 0.02 / 2
     round_s = exposed_s + PASS_S
     share = PASS_S / (2 * 0.02 - round_s + PASS_S)
@@ -192,7 +193,10 @@ def test_no_plan_that_is_left_out_is_the_best(
     step_s: float, row_s: float, rate: float, targets_per_draft: float
 ) -> None:
     made, crowd = policy(row_s, step_s), DraftLoad(SIZE, SIZE, targets_per_draft)
-    every = [made._promised(crowd, k, rate) for k in range(16)]
+    expected = [0.0]
+    for position in range(15):
+        expected += [expected[-1] + number * rate ** (position + 1) for number in range(1, SIZE + 1)]
+    every = [made._promised(crowd, k, expected[: k * SIZE + 1]) for k in range(16)]
     assert _most(made._promises(crowd, 15, rate)) == _most(every)
 
 
