@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 
@@ -12,6 +13,7 @@ from specdec_core.speculation.draft_load import DraftLoad
 from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.goodput import GoodputPolicy, _most
 from specdec_core.speculation.k_policy import DRAFT_REPLICA
+from specdec_core.speculation.token_selection import chances_in_a_row
 from specdec_core.step_times import StepTime
 from tests.scheduler.fake_replica import info
 from tests.scheduler.test_goodput import LOOKUP, offered, row
@@ -193,9 +195,8 @@ def test_no_plan_that_is_left_out_is_the_best(
     step_s: float, row_s: float, rate: float, targets_per_draft: float
 ) -> None:
     made, crowd = policy(row_s, step_s), DraftLoad(SIZE, SIZE, targets_per_draft)
-    expected = [0.0]
-    for position in range(15):
-        expected += [expected[-1] + number * rate ** (position + 1) for number in range(1, SIZE + 1)]
+    chances = chances_in_a_row(rate, 15)
+    expected = list(accumulate([p for p in chances for _ in range(SIZE)], initial=0.0))
     every = [made._promised(crowd, k, expected[: k * SIZE + 1]) for k in range(16)]
     assert _most(made._promises(crowd, 15, rate)) == _most(every)
 
