@@ -23,8 +23,9 @@ from tests.covering import covering
 if TYPE_CHECKING:
     from tests.demo_service import DemoService
 
-# Before torch is imported anywhere: the tests' tiny models are slower with more threads.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Before torch is imported anywhere: the tests' tiny models are slower with more threads, and what
+# exact numerics find out of a machine may depend on their number.
+os.environ["OMP_NUM_THREADS"] = "1"
 # Before Ray is: it looks only once. As `specdec serve` says it.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
 # Before gRPC is: what Ray starts beside a server of ours would die between fork and exec

@@ -85,7 +85,6 @@ def models(
     architecture: str, dtype: torch.dtype, numerics: Numerics
 ) -> tuple[ModelRunner, ModelRunner]:
     """A target in the numerics that are asked for, and a draft that is often wrong."""
-    torch.set_num_threads(1)
     weights = tiny_model(architecture).to(dtype)
     target = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=8192)
     apply_numerics(target, numerics)

@@ -227,7 +227,6 @@ def test_defect_11_a_round_waits_for_the_device_once_per_pass(
     algorithm: AlgorithmName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not once per layer and row."""
-    torch.set_num_threads(1)
     weights = tiny_model("llama", num_hidden_layers=3)
     asked = [
         replace(ask(str(i), range(3, 5 + 3 * i), 12), num_draft_tokens=1 + i % 3) for i in range(5)

@@ -44,7 +44,6 @@ def loaded(decoder: str, dtype: torch.dtype, kv_cache_tokens: int) -> ModelRunne
 
 @pytest.fixture(scope="module", params=_TARGETS)
 def target(request: pytest.FixtureRequest) -> ModelRunner:
-    torch.set_num_threads(1)
     model = loaded(*request.param, kv_cache_tokens=16384)
     make_exact(model)
     return model
@@ -143,7 +142,6 @@ def test_random_arrivals_and_aborts_change_nothing(target: ModelRunner) -> None:
 )
 def test_preemption_and_replay_change_nothing(dtype: torch.dtype) -> None:
     """A cache that is too small for all: sequences leave it and come back, chunk by chunk."""
-    torch.set_num_threads(1)
     model = loaded("qwen3", dtype, kv_cache_tokens=384)
     make_exact(model)
     asked = requests(12)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-import torch
 from transformers import PreTrainedModel
 
 from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod
@@ -28,7 +27,6 @@ some_targets = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module", params=sorted(ARCHITECTURES))
 def target(request: pytest.FixtureRequest) -> PreTrainedModel:
-    torch.set_num_threads(1)
     return tiny_model(request.param)
 
 

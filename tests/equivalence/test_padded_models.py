@@ -23,7 +23,6 @@ from tests.tiny_models import ARCHITECTURES, reference_greedy, tiny_model
 
 @pytest.fixture(scope="module", params=sorted(ARCHITECTURES))
 def weights(request: pytest.FixtureRequest) -> PreTrainedModel:
-    torch.set_num_threads(1)
     return tiny_model(request.param)
 
 
@@ -92,7 +91,6 @@ def tiny_engine(
 def test_exact_numerics_keep_ids_and_logprobs_to_the_bit(
     algorithm: AlgorithmName, dtype: torch.dtype
 ) -> None:
-    torch.set_num_threads(1)
     weights = tiny_model("qwen2", initializer_range=0.05).to(dtype)
     pack_linears(weights)
     model = tiny.adapted(weights)
@@ -140,7 +138,6 @@ def everything(engine: Engine, asked: list[Request]) -> dict[str, list[object]]:
 def test_exact_numerics_survive_random_arrivals_and_aborts(
     algorithm: AlgorithmName, batch: int, k: int, architecture: str, dtype: torch.dtype
 ) -> None:
-    torch.set_num_threads(1)
     model = exact.loaded(architecture, dtype, kv_cache_tokens=16384)
     make_exact(model)
     asked = exact.requests(12)

@@ -217,7 +217,6 @@ def test_a_transformer_reports_the_same_ids_and_nearly_the_same_logprobs(
     method: SpecMethod,
 ) -> None:
     """float32 without exact numerics: passes of other shapes may differ in their last bits."""
-    torch.set_num_threads(1)
     model = tiny_model("llama")
     requests = [
         replace(

@@ -29,7 +29,6 @@ TOP = 3
 
 @pytest.fixture(scope="module")
 def target() -> ModelRunner:
-    torch.set_num_threads(1)
     weights = tiny_model("llama", initializer_range=0.05).to(torch.bfloat16)
     pack_linears(weights)
     model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
@@ -142,7 +141,6 @@ def test_an_attempt_that_goes_on_tells_them_no_more(
 
 def test_a_preemption_in_the_middle_of_a_prompt_tells_them_once() -> None:
     """Room for one long prompt: the others are preempted and come again from the start."""
-    torch.set_num_threads(1)
     weights = tiny_model("llama", initializer_range=0.05).to(torch.bfloat16)
     pack_linears(weights)
     narrow = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=112)

@@ -31,7 +31,6 @@ _DECODERS = (*sorted(ARCHITECTURES), "fused llama")
 
 
 def fast_model(decoder: str, dtype: torch.dtype) -> ModelRunner:
-    torch.set_num_threads(1)
     weights = tiny_decoder(decoder, dtype)
     pack_linears(weights)
     return ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=16384)
@@ -145,7 +144,6 @@ def test_attention_that_sees_its_company_is_named(monkeypatch: pytest.MonkeyPatc
 )
 def test_bits_of_long_rows_do_not_depend_on_their_chunks(dtype: torch.dtype) -> None:
     """More keys than a kernel reads at once, and as many as make it sum them in another order."""
-    torch.set_num_threads(1)
     weights = tiny_model(
         "llama",
         hidden_size=576,

@@ -119,7 +119,6 @@ def test_rows_of_another_type_are_widened_as_before() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_ids_and_logits_of_an_exact_model_stay(dtype: torch.dtype) -> None:
     """On a CPU, beside the same model with transformers' own norms."""
-    torch.set_num_threads(1)
     scored = []
     for has_plain_norms in (False, True):
         weights = tiny_decoder("glm4", dtype)

@@ -34,7 +34,6 @@ SIZES = {
 
 def logits_of(decoder: str, dtype: torch.dtype) -> Tensor:
     """Of prefills, single tokens and proposals, some rolled back, over packed weights."""
-    torch.set_num_threads(1)
     weights = tiny_decoder(decoder, dtype, **WIDE)
     pack_linears(weights)
     model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=4096)

@@ -28,7 +28,6 @@ PROMPT_LENS = (5, 150, 33, 1, 70)
 def loaded(
     decoder: str, dtype: torch.dtype, max_tokens_per_pass: int, **options: Any
 ) -> ModelRunner:
-    torch.set_num_threads(1)
     weights = tiny_decoder(decoder, dtype, initializer_range=0.05)
     pack_linears(weights)
     return ModelRunner(

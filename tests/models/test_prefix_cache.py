@@ -23,7 +23,6 @@ from tests.tiny_models import VOCAB, tiny_decoder
 
 @pytest.fixture(scope="module", params=[torch.bfloat16, torch.float32])
 def exact(request: pytest.FixtureRequest, searched_once: None) -> ModelRunner:
-    torch.set_num_threads(1)
     weights = tiny_decoder("fused llama", request.param)
     pack_linears(weights)
     model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=4096)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from specdec_core.errors import NotExactError
 from specdec_core.loading import self_check_cache as proofs
@@ -27,7 +26,6 @@ def checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 
 def start(digest: str = "some", max_model_len: int = 64) -> ModelRunner:
-    torch.set_num_threads(1)
     model = ModelRunner(
         tiny_model("llama"),
         vocab_size=VOCAB,

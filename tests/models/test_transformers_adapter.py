@@ -32,7 +32,6 @@ PROMPT_LENS = (1, 2, 15, 16, 17, 33, 64, 65, 90)
 
 @pytest.fixture(scope="module", params=DECODERS)
 def decoder(request: pytest.FixtureRequest) -> str:
-    torch.set_num_threads(1)
     return str(request.param)
 
 

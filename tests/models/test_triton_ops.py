@@ -65,7 +65,6 @@ def test_a_row_has_the_same_bits_alone_and_in_company() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the tiny models are on the CPU")
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_a_model_has_the_logits_that_it_has_with_pytorchs(family: str) -> None:
-    torch.set_num_threads(1)
     logits = []
     for ops in (None, triton_ops()):
         decoder = LlamaModel(tiny_model(family), device_ops=ops)

@@ -11,7 +11,6 @@ from typing import Any
 
 import grpc
 import pytest
-import torch
 
 from deployments.text.tokenizer import load_text_model
 from specdec.v1 import generation_pb2 as pb
@@ -35,7 +34,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def target(demo_model: Path) -> LoadedModel:
-    torch.set_num_threads(1)
     config = LoadConfig(dtype=DType.BFLOAT16, numerics=Numerics.EXACT, kv_cache_tokens=8192)
     return load_model(str(demo_model), config)
 

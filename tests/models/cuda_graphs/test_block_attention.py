@@ -33,7 +33,6 @@ SHAPE = KVShape(
 
 @pytest.mark.parametrize("decoder", ["fused qwen3", "glm4"])
 def test_passes_of_any_kind_have_the_logits_of_gathered_attention(decoder: str) -> None:
-    torch.set_num_threads(1)
     over_blocks = fixed(decoder, block_attention=BY_HAND)
     twins = Twins(ragged(decoder), over_blocks, ragged(decoder, block_attention=BY_HAND))
     first, second, third = (twins.allocate() for _ in range(3))

@@ -29,11 +29,6 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 class Pair:
     """A draft asked token by token, one asked for all tokens at once, and equal slots of both."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-import torch
 
 from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.config import DRAFT_MODEL_METHODS, KPolicyName
@@ -65,7 +64,6 @@ def generate(
 def test_every_algorithm_emits_the_ids_of_plain_ragged_decoding(
     decoder: str, settings: dict[str, float]
 ) -> None:
-    torch.set_num_threads(1)
     expected = generate(ragged(decoder), None, settings)
     recorder = JudgingRecorder()
     assert generate(fixed(decoder, recorder), None, settings) == expected
@@ -76,7 +74,6 @@ def test_every_algorithm_emits_the_ids_of_plain_ragged_decoding(
 
 
 def test_a_draft_that_is_the_target_is_always_right() -> None:
-    torch.set_num_threads(1)
     config = SchedulerConfig(
         max_group_size=4,
         window=4,
@@ -91,7 +88,6 @@ def test_a_draft_that_is_the_target_is_always_right() -> None:
 
 @pytest.mark.thorough
 def test_exact_numerics_are_checked_and_kept_in_the_passes_that_serve() -> None:
-    torch.set_num_threads(1)
     recorder = JudgingRecorder()
     model = fixed("fused llama", recorder)
     make_exact(model)

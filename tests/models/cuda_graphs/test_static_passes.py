@@ -28,7 +28,6 @@ from tests.tiny_models import DECODERS, VOCAB
 
 @pytest.fixture(scope="module", params=DECODERS)
 def decoder(request: pytest.FixtureRequest) -> str:
-    torch.set_num_threads(1)
     return str(request.param)
 
 

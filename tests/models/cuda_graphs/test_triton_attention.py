@@ -176,7 +176,6 @@ def test_what_lies_behind_the_last_key_never_spreads(attention: BlockAttention) 
 @pytest.mark.thorough
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the tiny models are on the CPU")
 def test_passes_have_the_logits_of_gathered_attention(attention: BlockAttention) -> None:
-    torch.set_num_threads(1)
     decoder = "fused qwen3"
     twins = Twins(
         ragged(decoder),
