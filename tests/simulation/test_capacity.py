@@ -21,21 +21,11 @@ NETWORK_MS = (0.2, 0.7)
 
 
 def options(**changed: Any) -> CapacityOptions:
+    """One client of short requests, and a coordinator that takes no time."""
     values: dict[str, Any] = dict(
         verify_ms="20+0.1",
         draft_ms="2+0.01",
-        targets=1,
-        drafts=1,
-        cells=1,
-        acceptance=0.7,
-        spec_tokens=4,
-        spec_policy=KPolicyName.FIXED,
-        batch_size=8,
-        window=None,
-        request_rate=None,
-        burstiness=1.0,
         concurrency=1,
-        trace_file=None,
         prompt_len=32,
         output_len=64,
         seconds=4.0,
@@ -43,10 +33,6 @@ def options(**changed: Any) -> CapacityOptions:
         row_us=0.0,
         message_us=0.0,
         event_us=0.0,
-        recommend=False,
-        target_price=1.0,
-        draft_price=1.0,
-        seed=0,
     )
     return CapacityOptions(**{**values, **changed})
 
