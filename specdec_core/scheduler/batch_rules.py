@@ -37,10 +37,9 @@ def hold_until(
 ) -> float | None:
     """Return the time until which the next batch waits for more rows, or None if it is due.
 
-    A batch is due if it is full, if it has waited `max_wait_s`, or if no row is about to join it.
-    After a running batch only a full one is sent. Other rows would not run sooner if they were
-    sent, and rows in flight may join them. On a shared device a batch also waits for the passes of
-    the other replicas. If sequences are split, the rows in flight are the other half.
+    It is due if it is full, if it has waited `max_wait_s`, or if no row is about to join it. Behind
+    a running batch, or other passes of a shared device, a partial one would not run sooner. If
+    sequences are split, the rows in flight are the other half.
     """
     prefill = ready.prefill_rows(replica.num_prefill_tokens)
     num_clients = len(ready.decoding) + len(prefill)
@@ -62,10 +61,10 @@ def hold_until(
 def fill_batch(
     decoding: list[ScheduledRow], ready: ReadyQueue, replica: ReplicaLoad
 ) -> list[ScheduledRow]:
-    """Return a batch of the chosen `decoding` rows, at most a full one, and others of the queue.
+    """Return a batch of the oldest of the chosen `decoding` rows and of those that may catch up.
 
-    Of these rows and of those that may catch up the oldest ones stay. Background rows take the
-    slots that clients leave free. The batch is empty only if all ready rows have to wait.
+    Background rows take the slots that clients leave free. The batch is empty only if all ready
+    rows have to wait.
     """
     num_in_flight, count = replica.num_prefill_tokens, ready.max_rows
     prefill = ready.prefill_rows(num_in_flight)

@@ -144,8 +144,7 @@ class WaitingQueue:
     def admit(self, sequence: Sequence) -> None:
         """Remove the first sequence, which is being admitted. Its client is charged the first time.
 
-        From now on it has the best rank of those that it overtook. Otherwise they would preempt it
-        when they are admitted.
+        From now on it has the best rank of those that it overtook, or they would preempt it.
         """
         best_rank, _ = self.sequences[0].rank
         if not sequence.is_background and sequence.admitted_at is None:
@@ -205,10 +204,7 @@ class WaitingQueue:
 
 
 def _goes_on(sequence: Sequence) -> bool:
-    """Return whether the sequence was admitted before.
-
-    It was preempted, or began under an earlier scheduler.
-    """
+    """Return whether the sequence was preempted, or began under an earlier scheduler."""
     return sequence.admitted_at is not None or len(sequence.request.emitted_token_ids) > 0
 
 

@@ -93,15 +93,13 @@ class LiveRequests:
         return sequence
 
     def admit(self, now: float) -> None:
-        """Admit waiting sequences in turn while the first one fits.
-
-        Sequences that no target can ever finish end.
-        """
+        """Admit waiting sequences in turn while the first fits; end those that can never run."""
         waiting, num_admitted = self.waiting, -self.waiting.num_admitted
         while waiting.sequences:
             sequence = waiting.first
             target = self._replicas.roomiest_target(len(sequence.ids))
-            unequal = self._replicas.unequal(sequence.pinned_fingerprint)
+            pinned = sequence.pinned_fingerprint
+            unequal = self._replicas.unequal(pinned) if pinned else None
             # Every ID is read only when the sequence is about to be admitted.
             misfit = self._replicas.misfit(sequence.request, reads_ids=target is not None)
             if unequal is not None:

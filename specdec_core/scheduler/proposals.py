@@ -25,18 +25,6 @@ _DrafterCalls = dict[tuple[Drafter, str], tuple[list[Sequence], list[int]]]
 tokens of each."""
 
 
-def _add_stand_in(calls: _DrafterCalls, sequence: Sequence) -> None:
-    """Ask the drafter that replaces a missing draft replica, if the round waits for one."""
-    target, current, drafting = sequence.target, sequence.round, sequence.drafting
-    assert target is not None
-    assert current is not None
-    assert drafting is not None
-    if current.proposal is None and drafting.stand_in is not None:
-        rows, most = calls.setdefault((drafting.stand_in, target.replica_id), ([], []))
-        rows.append(sequence)
-        most.append(current.num_draft_tokens)
-
-
 class Proposer:
     """Decides each round once, and calls the local drafters."""
 
@@ -68,15 +56,14 @@ class Proposer:
         replicas: Mapping[str, ReplicaState],
         targets_per_draft: float,
     ) -> None:
-        """Decide the round of every sequence that its target may be leased now.
+        """Decide the round of every sequence that its target may be leased now, once per length.
 
-        A round is decided once for each committed length. The scheduler calls this before it plans
-        the sequences. Each local drafter gets one call for all sequences of a target. Each draft
-        replica serves `targets_per_draft` targets that have sequences at present.
+        Each local drafter gets one call for all sequences of a target. Each draft replica serves
+        `targets_per_draft` targets that have sequences at present.
         """
         drafted: list[Sequence] = []
+        orphans: list[Sequence] = []
         calls: _DrafterCalls = {}
-        stand_in_calls: _DrafterCalls = {}
         for sequence in sequences:
             target, current = sequence.target, sequence.round
             if target is None or target.row is not None:
@@ -96,28 +83,14 @@ class Proposer:
                     rows.append(sequence)
                     most.append(current.limit)
             elif current.proposal is None and sequence.draft is None:
-                _add_stand_in(stand_in_calls, sequence)  # its draft replica has left
+                orphans.append(sequence)
         for (drafter, target_id), (rows, most) in calls.items():
             self._ask(drafter, replicas[target_id], rows, most)
-        for sequence in drafted:
-            target, current = sequence.target, sequence.round
-            assert target is not None
-            assert current is not None
-            num_live = len(replicas[target.replica_id].sequences)
-            if self._waits_for_draft(sequence, current, num_live, targets_per_draft):
-                current.proposal = None
-                if sequence.draft is None:
-                    _add_stand_in(stand_in_calls, sequence)
-            elif current.proposal is None:
-                current.proposal = NO_OFFER
-        for (drafter, target_id), (rows, most) in stand_in_calls.items():
-            self._ask(drafter, replicas[target_id], rows, most, is_stand_in=True)
+        if drafted or orphans:
+            self._ask_drafts(drafted, orphans, replicas, targets_per_draft)
 
     def proposal(self, sequence: Sequence) -> tuple[int, ...] | None:
-        """Return the tokens that the target checks if it is leased the sequence now.
-
-        None means that the draft comes first.
-        """
+        """Return the tokens that the target checks now; None if the draft comes first."""
         current = sequence.round
         assert current is not None, "begin_rounds comes before"
         if current.proposal is not None:
@@ -177,8 +150,7 @@ class Proposer:
             drafter.learn(rows, observed)
 
     def end(self, sequence: Sequence) -> None:
-        """Note that a sequence has ended. A drafter that learns hears of its last pass before it
-        forgets."""
+        """Note an ended sequence. A drafter that learns hears of its last pass before it forgets."""
         if sequence.drafter is not None and sequence.drafter.learns:
             self._ended.append(sequence)
 
@@ -190,10 +162,9 @@ class Proposer:
         self._ended.clear()
 
     def _new_round(self, sequence: Sequence, drafting: Drafting) -> Round:
-        """Return a new round for the sequence's present length.
+        """Return a round for the present length, with a proposal if no drafter is needed.
 
-        It has a proposal if no drafter is needed. Tokens that the client brought back are
-        checked before anything is drafted.
+        Tokens that the client brought back are checked before anything is drafted.
         """
         committed_len = len(sequence.ids)
         if committed_len < sequence.resume_len:
@@ -203,6 +174,42 @@ class Proposer:
         if limit > drafting.max_tokens:
             limit = drafting.max_tokens
         return Round(committed_len, limit, None if limit > 0 else NO_OFFER, drafting.reason)
+
+    def _ask_drafts(
+        self,
+        drafted: list[Sequence],
+        orphans: list[Sequence],
+        replicas: Mapping[str, ReplicaState],
+        targets_per_draft: float,
+    ) -> None:
+        """Decide which of the new rounds of `drafted` sequences wait for a draft replica.
+
+        Local drafters replace the draft replicas that they lack, and those that `orphans` have
+        lost.
+        """
+        for sequence in drafted:
+            target, current = sequence.target, sequence.round
+            assert target is not None
+            assert current is not None
+            num_live = len(replicas[target.replica_id].sequences)
+            if self._waits_for_draft(sequence, current, num_live, targets_per_draft):
+                current.proposal = None
+                if sequence.draft is None:
+                    orphans.append(sequence)
+            elif current.proposal is None:
+                current.proposal = NO_OFFER
+        calls: _DrafterCalls = {}
+        for sequence in orphans:
+            target, current, settings = sequence.target, sequence.round, sequence.drafting
+            assert target is not None
+            assert current is not None
+            assert settings is not None
+            assert settings.stand_in is not None, "its round waits for a draft replica"
+            rows, most = calls.setdefault((settings.stand_in, target.replica_id), ([], []))
+            rows.append(sequence)
+            most.append(current.num_draft_tokens)
+        for (drafter, target_id), (rows, most) in calls.items():
+            self._ask(drafter, replicas[target_id], rows, most, is_stand_in=True)
 
     def _waits_for_draft(
         self, sequence: Sequence, current: Round, num_live: int, targets_per_draft: float

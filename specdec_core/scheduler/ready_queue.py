@@ -154,12 +154,10 @@ PrefillKey = tuple[float, int]
 
 
 def prefill_key(row: ScheduledRow) -> PrefillKey:
-    """Return the arrival time plus a delay for the tokens that are left.
+    """Return the arrival time plus a delay that shrinks as the sequence catches up.
 
-    The delay shrinks as the sequence catches up. Of prompts that arrived together, the one with the
-    least tokens left therefore runs first until it has its first token. On average that token comes
-    sooner than if all took turns (shortest remaining processing time). No row waits for ever: a row
-    passes another only if it arrived at most `MAX_YIELD_S` later.
+    Of prompts that arrived together, the one with the least tokens left runs first (shortest
+    remaining processing time). A row passes another only if it arrived `MAX_YIELD_S` later at most.
     """
     sequence = row.sequence
     rank, sequence_id = sequence.rank
@@ -219,18 +217,11 @@ class ReadyQueue:
     def may_gain_rows(self) -> bool:
         """Whether a sequence in flight would join the ready rows when it comes back.
 
-        A draft waits only for sequences of the targets that its rows belong to. Rows of an idle
-        target cannot wait, nor can a row that only catches up. The check reads all rows of a draft,
-        so use it only while they are fewer than a batch.
+        A draft waits only for sequences of the targets that its rows belong to.
         """
         if self.role is TARGET or not self._in_flight:
             return bool(self._in_flight)
-        rows = list(self)
-        if any(row.num_choices == 0 for row in rows):
-            return False
-        reservations = [row.sequence.target for row in rows]
-        targets = {one.replica_id for one in reservations if one is not None}
-        return not targets.isdisjoint(self._in_flight.values())
+        return self._has_rows_of_busy_targets()
 
     def enqueue(self, row: ScheduledRow) -> None:
         """Note that a sequence is ready to run this row."""
@@ -301,12 +292,24 @@ class ReadyQueue:
             return 0
         return sum(map(self._num_computed, rows))
 
+    def _has_rows_of_busy_targets(self) -> bool:
+        """Return whether rows of a draft wait for their target's others.
+
+        Rows of an idle target cannot wait, nor can a row that only catches up. The check reads all
+        rows of a draft, so use it only while they are fewer than a batch.
+        """
+        rows = list(self)
+        if any(row.num_choices == 0 for row in rows):
+            return False
+        reservations = [row.sequence.target for row in rows]
+        targets = {one.replica_id for one in reservations if one is not None}
+        return not targets.isdisjoint(self._in_flight.values())
+
     def _within_limit(self, rows: Iterable[ScheduledRow], num_in_flight: int) -> list[ScheduledRow]:
         """Return the rows that may run, in order, while `num_in_flight` tokens are leased out.
 
-        A row that only decodes always runs. A row that catches up also runs if it is the only one
-        of its kind, even if it is longer than the limit. After a row that has to wait no other row
-        catches up, so that none is overtaken for ever.
+        A row that is longer than the limit runs if no other row catches up. After a row that has to
+        wait no other row catches up, so that none is overtaken for ever.
         """
         limit = self._max_prefill
         if limit is None:
@@ -359,8 +362,7 @@ class PrefixIndex:
     def learn(self, sequence: Sequence, base_len: int, end_len: int) -> None:
         """Note that the target has cached the positions from `base_len` to `end_len`.
 
-        A sequence that has ended counts only with positions that it has IDs for. As on the target,
-        ends are forgotten before beginnings.
+        As on the target, ends of a sequence are forgotten before beginnings.
         """
         keys = self._keys(sequence, base_len, min(end_len, len(sequence.prefix_hashes) - 1))
         if not keys:
@@ -374,10 +376,7 @@ class PrefixIndex:
             blocks.popitem(last=False)
 
     def num_matched(self, sequence: Sequence, row: LeaseRow) -> int:
-        """Return how many of the row's new IDs the target will find cached.
-
-        The number is 0 for a row that scores its prompt, because all of it must be computed.
-        """
+        """Return how many of the row's new IDs the target will find cached; 0 if it scores them."""
         matched_len, size = row.base_len, self._block_size
         if self._blocks and not row.num_scored:
             for key in self._keys(sequence, matched_len, row.end_len - min(row.num_choices, 1)):

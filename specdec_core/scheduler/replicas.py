@@ -83,15 +83,12 @@ class Device:
     def answered(
         self, lease: OpenLease, pass_s: float, now: float, recording_s: float = 0.0
     ) -> float:
-        """Note a result and return the seconds that its lease took.
+        """Note a result and return the seconds that its lease took, those for others left out.
 
-        They include the host's part, but no time in which another pass ran. `pass_s` is the pass by
-        the replica's own clock, which also runs during passes of other replicas. `recording_s`,
-        the time spent on recording for later passes, is left out.
+        `pass_s` is the pass by the replica's own clock, which also runs during passes of other
+        replicas. `recording_s` is the time spent on recording for later passes.
         """
-        began = max(
-            lease.since, self._answered_at[-1]
-        )  # the device was busy with others until then
+        began = max(lease.since, self._answered_at[-1])  # until then others had the device
         self._answered_at.append(now)
         # A driver's clock may stand still.
         seconds = max(now - began, 0.0 if self.is_shared else pass_s)
@@ -167,9 +164,9 @@ class ReplicaState:
     def may_be_sent_more(self, max_open_leases: int) -> bool:
         """Return whether the replica may be sent one more lease.
 
-        `max_open_leases` holds for a device, whichever of its replicas has the leases. On a shared
-        device a draft has at most one and leaves the others to its target. A replica without a
-        lease is always sent one, or those before it in the order of replicas would have all.
+        `max_open_leases` holds for a device. On a shared one a draft has at most one and leaves
+        the others to its target. A replica without a lease is always sent one, or those before it
+        would have all.
         """
         if not self.leases:
             return True
@@ -178,10 +175,7 @@ class ReplicaState:
         return self.device.num_open < max_open_leases
 
     def has_room(self, length: int) -> bool:
-        """Return whether a newcomer of this length fits.
-
-        The blocks that the present sequences need soon must stay free.
-        """
+        """Return whether a newcomer fits beside the blocks that others need soon."""
         spare = len(self.sequences) // ROUNDS_PER_BLOCK
         return (
             self.is_usable
@@ -241,10 +235,7 @@ class ReplicaState:
         return self.info.kv_cache_spec.max_len(num_blocks)
 
     def reserve(self, reservation: KVReservation, length: int) -> bool:
-        """Grow the slot to `length` positions, or change nothing; return whether it is that long.
-
-        The slot never shrinks here.
-        """
+        """Grow the slot to `length` positions if blocks are free; return whether it is as long."""
         if length <= reservation.reserved_len:
             return True
         more = self.blocks_for(length) - reservation.num_blocks
@@ -305,12 +296,7 @@ class ReplicaSet:
         return self.drafts if role is Role.DRAFT else self.targets
 
     def roomiest_target(self, length: int) -> ReplicaState | None:
-        """Return the target to admit a sequence to, or None if none has room.
-
-        Among the targets with room and half of their blocks free, choose the one with the least
-        sequences. A target that lacks a row of a full group waits for that row. If no target has
-        half of its blocks free, choose the one with most free blocks.
-        """
+        """Return the target to admit a sequence to, or None if none has room."""
         able = [r for r in self.targets if len(r.sequences) < r.window and r.has_room(length)]
         return min(able, key=_admission_order, default=None)
 
@@ -336,9 +322,7 @@ class ReplicaSet:
     def unequal(self, pinned_fingerprint: str) -> str | None:
         """Return why no registered target may continue a request of this fingerprint, or None."""
         targets = self.targets
-        if not pinned_fingerprint or not targets:
-            return None
-        if any(replica.info.fingerprint == pinned_fingerprint for replica in targets):
+        if not targets or any(one.info.fingerprint == pinned_fingerprint for one in targets):
             return None
         return (
             f"the targets that started this request ({pinned_fingerprint}) have left, and "
@@ -371,7 +355,11 @@ class ReplicaSet:
 
 
 def _admission_order(target: ReplicaState) -> tuple[int, int, int, str]:
-    """Return the key that is lowest for the target to admit to (ReplicaSet.roomiest_target)."""
+    """Return a key that is lowest for the target to admit to.
+
+    Among targets with half of their blocks free, it is the one with the least sequences: a target
+    that lacks a row of a full group waits for that row. Otherwise it has the most free blocks.
+    """
     num_free = target.num_unreserved_blocks
     is_roomy = 2 * num_free >= target.info.num_blocks
     return not is_roomy, len(target.sequences) if is_roomy else 0, -num_free, target.replica_id

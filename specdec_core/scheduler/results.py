@@ -71,7 +71,7 @@ class ResultHandler:
                 if answer.num_matched:
                     sequence.note_matched(row.base_len, answer.num_matched)
                 if row.num_choices > 0:
-                    self._commit(replica, sequence, reservation, row, answer)
+                    self._commit(replica, sequence, row, answer)
                 else:
                     reservation.cached_len = min(answer.cached_len, row.end_len)
                     replica.release(reservation, answer.cached_len, len(sequence.ids))
@@ -129,22 +129,16 @@ class ResultHandler:
             current.take_draft(tokens, reservation.reason)
 
     def _commit(
-        self,
-        replica: ReplicaState,
-        sequence: Sequence,
-        reservation: KVReservation,
-        row: LeaseRow,
-        answer: RowResult,
+        self, replica: ReplicaState, sequence: Sequence, row: LeaseRow, answer: RowResult
     ) -> None:
         budget = sequence.max_len - len(sequence.ids)
         tokens, reason = cut_at_stop(answer.tokens, sequence.stop_ids, budget)
-        num_tokens, num_drafted = len(tokens), len(row.proposal)
-        logprobs = answer.logprobs[:num_tokens]
-        num_accepted = answer.num_accepted
+        num_tokens, num_drafted, num_accepted = len(tokens), len(row.proposal), answer.num_accepted
         if reason is not None:
             num_accepted = min(num_accepted, num_tokens)
-        current = sequence.round
+        current, reservation = sequence.round, sequence.target
         assert current is not None, "what a target chooses belongs to a round"
+        assert reservation is not None, "the row was leased to a target"
         assert current.committed_len == row.end_len, "nobody commits while the target owns"
         if current.committed_len < sequence.resume_len:
             wrong = sequence.disagreement(tokens)
@@ -167,9 +161,10 @@ class ResultHandler:
             accepted_len = row.end_len + answer.num_accepted
             sequence.draft.cached_len = min(sequence.draft.cached_len, accepted_len)
         if reason is not None:
+            logprobs = answer.logprobs[:num_tokens]
             self._requests.finish(sequence, reason, tokens=tokens, logprobs=logprobs)
             return
-        self._requests.emit(sequence, tokens, logprobs)
+        self._requests.emit(sequence, tokens, answer.logprobs)
         held_len, num_ids = answer.cached_len, len(sequence.ids)
         reservation.cached_len = held_len if held_len < num_ids else num_ids - 1
         replica.release(reservation, held_len, num_ids)

@@ -20,13 +20,15 @@ from specdec_core.scheduler.grouping import make_grouping_policy
 from specdec_core.scheduler.live_requests import LiveRequests
 from specdec_core.scheduler.pipelining import Pipelining
 from specdec_core.scheduler.proposals import Proposer
-from specdec_core.scheduler.replicas import OpenLease, ReplicaSet, ReplicaState
+from specdec_core.scheduler.replicas import ReplicaSet, ReplicaState
 from specdec_core.scheduler.results import ResultHandler
 from specdec_core.scheduler.sequence import Sequence, SequenceStatus
 from specdec_core.scheduler.stats import SchedulerCounters, SchedulerStats, dense
 from specdec_core.scheduler.verification_budget import VerificationBudget
 from specdec_core.speculation.k_policy import DraftLengthReason, KPolicy
 from specdec_core.speculation.policies import make_k_policy
+
+_NOT_READY = RowStatus.NOT_READY  # to name it takes as long as a call
 
 
 class Scheduler:
@@ -96,8 +98,8 @@ class Scheduler:
         """Queue a request. An older attempt with the same ID gets no more events.
 
         Raise InvalidRequestError if no target could ever finish the request. Raise QueueFullError
-        if too many requests wait and its client has its share of them. A request that has emitted
-        tokens, or that replaces an attempt, never raises QueueFullError.
+        if too many requests wait and its client has its share of them, unless the request has
+        emitted tokens or replaces an attempt.
         """
         misfit = self._replicas.misfit(request)
         if misfit is not None:
@@ -166,24 +168,14 @@ class Scheduler:
         replica.num_rows += len(lease.rows)
         replica.busy_s += result.seconds
         seconds = replica.device.answered(open_, result.seconds, now, result.recording_s)
-        self._observe(open_, seconds, result)
+        # A pass that left rows out, or checked tokens that a client brought back, is no measure.
+        if not open_.is_resuming and _NOT_READY not in [row.status for row in result.rows]:
+            self._k_policy.observe(lease, result, seconds)
+            if self._replicas.drafts:
+                self._pipelining.observe(lease, seconds, open_.is_split)
         self._result_handler.apply(replica, lease, result, now)
         if replica.is_draining:
             self._drain(replica)
-
-    def _observe(self, open_: OpenLease, seconds: float, result: GroupResult) -> None:
-        """Report a group's seconds to the policies, unless its pass was no ordinary one.
-
-        Such a pass left rows out, or checked tokens that a client brought back.
-        """
-        if open_.is_resuming:
-            return
-        not_ready = RowStatus.NOT_READY  # read once, not for every row
-        if any([row.status is not_ready for row in result.rows]):
-            return
-        self._k_policy.observe(open_.lease, result, seconds)
-        if self._replicas.drafts:
-            self._pipelining.observe(open_.lease, seconds, open_.is_split)
 
     def on_reset_done(self, replica_id: str, incarnation: int, now: float) -> None:
         """Let a fenced replica serve again, because it has forgotten everything."""
@@ -192,10 +184,7 @@ class Scheduler:
             replica.is_fenced = False
 
     def advance(self, now: float) -> list[Command]:
-        """Expire leases, end overdue requests, admit, place on drafts and form groups.
-
-        Return all commands.
-        """
+        """Expire leases, end overdue requests, admit, form groups and return all commands."""
         if now >= self._no_expiry_before:
             self._expire(now)
         self._requests.end_overdue(now)

@@ -230,10 +230,7 @@ class Sequence:
 
     @property
     def is_scored(self) -> bool:
-        """Whether the client still waits for log-probabilities of its prompt, which it asked for.
-
-        Asked only before the first token: an attempt that has emitted tokens has sent them.
-        """
+        """Whether, before the first token, the client waits for log-probabilities of its prompt."""
         asked = self.request.params.num_prompt_logprobs is not None
         return asked and self.num_prompt - 1 > len(self.prompt_logprobs)
 
@@ -266,10 +263,9 @@ class Sequence:
         )
 
     def note_matched(self, base_len: int, num_matched: int) -> None:
-        """Count prompt tokens that a row starting at `base_len` found cached.
+        """Count prompt tokens, fed before the first token, that a row from `base_len` found cached.
 
-        A prompt that starts over is counted from 0. Tokens that are fed again after the first token
-        do not count, because they were computed for this request, or for none.
+        A prompt that starts over is counted from 0.
         """
         if len(self.ids) == self.num_prompt:
             self.num_cached_prompt = num_matched + (self.num_cached_prompt if base_len else 0)
