@@ -319,11 +319,14 @@ class BatchBuilder:
         )
         self._next_lease_id += 1
         is_split = self._max_split_rows is not None
-        self._stats.num_split_groups += is_split and is_target
         replica.leases[lease_id] = OpenLease(
             lease, now + ttl_s, self._since, is_split, num_catching_up, is_resuming
         )
-        self._stats.record_lease(lease, waits)
+        if is_target:
+            self._stats.num_split_groups += is_split
+            self._stats.record_group(lease, waits)
+        else:
+            self._stats.record_draft_lease(lease, waits)
         replica.send_frees(self._commands)
         self._commands.append(SendLease(lease))
 

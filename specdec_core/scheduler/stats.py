@@ -120,13 +120,15 @@ class SchedulerStats:
     num_draft_leases: int = 0
     num_expired: Counter[Role] = field(default_factory=Counter)
 
-    def record_lease(self, lease: GroupLease, waits: list[float]) -> None:
-        if lease.role is Role.DRAFT:
-            owning = [wait for row, wait in zip(lease.rows, waits, strict=True) if row.num_choices]
-            self.max_draft_wait_s = max(self.max_draft_wait_s, *owning, 0.0)
-            self.num_draft_rows += len(owning)
-            self.num_draft_leases += 1
-            return
+    def record_draft_lease(self, lease: GroupLease, waits: list[float]) -> None:
+        """Count a draft's lease. `waits` are the seconds that its rows have waited."""
+        owning = [wait for row, wait in zip(lease.rows, waits, strict=True) if row.num_choices]
+        self.max_draft_wait_s = max(self.max_draft_wait_s, *owning, 0.0)
+        self.num_draft_rows += len(owning)
+        self.num_draft_leases += 1
+
+    def record_group(self, lease: GroupLease, waits: list[float]) -> None:
+        """Count a target's lease. `waits` are the seconds that its rows have waited."""
         self.group_sizes[len(lease.rows)] += 1
         shape = lease.rows[0].shape
         for row in lease.rows:

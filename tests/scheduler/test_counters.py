@@ -151,15 +151,15 @@ def row(num_new: int = 1, num_drafted: int = 0, num_choices: int = 1) -> LeaseRo
 
 def test_waits_are_summed_and_the_longest_is_kept() -> None:
     stats = SchedulerStats()
-    stats.record_lease(lease(Role.TARGET, row(), row()), [1.0, 2.0])
-    stats.record_lease(lease(Role.TARGET, row()), [0.5])
+    stats.record_group(lease(Role.TARGET, row(), row()), [1.0, 2.0])
+    stats.record_group(lease(Role.TARGET, row()), [0.5])
     assert (stats.max_wait_s, stats.sum_wait_s) == (2.0, 3.5)
 
 
 def test_a_draft_s_waits_are_those_of_rows_that_it_extends() -> None:
     stats = SchedulerStats()
-    stats.record_lease(lease(Role.DRAFT, row(num_choices=0), row(num_choices=3)), [5.0, 0.25])
-    stats.record_lease(lease(Role.DRAFT, row(num_choices=1)), [0.125])
+    stats.record_draft_lease(lease(Role.DRAFT, row(num_choices=0), row(num_choices=3)), [5.0, 0.25])
+    stats.record_draft_lease(lease(Role.DRAFT, row(num_choices=1)), [0.125])
     assert stats.max_draft_wait_s == 0.25
     assert stats.num_draft_rows == 2
     assert stats.max_wait_s == 0.0
@@ -168,9 +168,9 @@ def test_a_draft_s_waits_are_those_of_rows_that_it_extends() -> None:
 def test_rows_of_a_group_are_equal_when_they_feed_equally_much() -> None:
     """Whether what they feed is committed or drafted."""
     stats = SchedulerStats()
-    stats.record_lease(lease(Role.TARGET, row(1, 2), row(2, 1), row(3, 0)), [0.0] * 3)
+    stats.record_group(lease(Role.TARGET, row(1, 2), row(2, 1), row(3, 0)), [0.0] * 3)
     assert stats.num_equal_length_groups == 1
-    stats.record_lease(lease(Role.TARGET, row(1, 2), row(1, 1)), [0.0] * 2)
+    stats.record_group(lease(Role.TARGET, row(1, 2), row(1, 1)), [0.0] * 2)
     assert stats.num_equal_length_groups == 1
 
 
