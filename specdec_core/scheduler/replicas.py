@@ -175,7 +175,7 @@ class ReplicaState:
         return self.device.num_open < max_open_leases
 
     def has_room(self, length: int) -> bool:
-        """Return whether a newcomer fits beside the blocks that others need soon."""
+        """Return whether a newcomer fits, and leaves the blocks that others need soon."""
         spare = len(self.sequences) // ROUNDS_PER_BLOCK
         return (
             self.is_usable
@@ -357,8 +357,8 @@ class ReplicaSet:
 def _admission_order(target: ReplicaState) -> tuple[int, int, int, str]:
     """Return a key that is lowest for the target to admit to.
 
-    Among targets with half of their blocks free, it is the one with the least sequences: a target
-    that lacks a row of a full group waits for that row. Otherwise it has the most free blocks.
+    Among targets with half of their blocks free, it is the one with the least sequences, because it
+    may wait for a row. If none has half of its blocks free, it is the one with most free blocks.
     """
     num_free = target.num_unreserved_blocks
     is_roomy = 2 * num_free >= target.info.num_blocks

@@ -48,8 +48,8 @@ MUTANTS = (
     Mutant(
         name="resumed-ids-beyond-the-chunk",
         path="specdec_core/scheduler/rows.py",
-        old="checked = proposal[: max(chunk - (end_len - base_len), 0)]",
-        new="checked = proposal[:chunk]",
+        old="proposal = proposal[: max(chunk - (end_len - base_len), 0)]",
+        new="proposal = proposal[:chunk]",
         breaks="a row is nearly twice as wide as a prefill's",
         killed_by=_IN_POOL + "test_the_policy_neither_cuts_it_nor_learns_of_it",
     ),
@@ -72,8 +72,8 @@ MUTANTS = (
     Mutant(
         name="resumed-passes-teach-the-policy",
         path="specdec_core/scheduler/scheduler.py",
-        old="        if open_.is_resuming:\n            return\n",
-        new="",
+        old="        if not open_.is_resuming and _NOT_READY",
+        new="        if _NOT_READY",
         breaks="K follows what clients bring back",
         killed_by=_IN_POOL + "test_the_policy_neither_cuts_it_nor_learns_of_it",
     ),

@@ -18,7 +18,6 @@ class World:
     def __init__(self, num_ready: int, queues: dict[str, int], waiting: str) -> None:
         """`waiting`: the draft that each sequence waits for, in order."""
         self.without: list[str] = []
-        self.touched: list[str] = []
         self.is_draft_short = True
         drafts = [
             SimpleNamespace(
@@ -29,15 +28,20 @@ class World:
         ]
         sequences = {
             number: SimpleNamespace(
-                name=f"{draft}{number}", draft=SimpleNamespace(replica_id=draft)
+                sequence_id=number,
+                name=f"{draft}{number}",
+                draft=SimpleNamespace(replica_id=draft),
             )
             for number, draft in enumerate(waiting)
         }
-        self.num_ready = num_ready
-        ready_queue = SimpleNamespace(max_rows=GROUP, awaiting_draft=sequences)
-        self.target: Any = SimpleNamespace(
-            ready_queue=ready_queue, touch=lambda sequence: self.touched.append(sequence.name)
+        ready_queue = SimpleNamespace(
+            max_rows=GROUP,
+            awaiting_draft=sequences,
+            decoding=range(num_ready),
+            prefill_rows=lambda num_in_flight: [],
         )
+        self.changed: dict[int, Any] = {}
+        self.target: Any = SimpleNamespace(ready_queue=ready_queue, changed=self.changed)
         self.replicas: Any = SimpleNamespace(of_role=lambda role: drafts)
 
     def skip_drafting(self, sequence: Any) -> None:
@@ -45,7 +49,7 @@ class World:
 
     def fill(self) -> bool:
         proposer: Any = self
-        return DraftFallback(self.replicas, proposer).fill(self.target, self.num_ready)
+        return DraftFallback(self.replicas, proposer).fill(self.target, 0)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +78,8 @@ def test_a_group_is_filled_whole_and_each_draft_keeps_one(
 ) -> None:
     world = World(num_ready, queues, waiting)
     assert world.fill() == bool(expected)
-    assert world.without == world.touched == expected
+    assert world.without == expected
+    assert [sequence.name for sequence in world.changed.values()] == expected
 
 
 def test_while_drafts_have_time_nobody_goes_without() -> None:
