@@ -150,7 +150,7 @@ class Proposer:
             drafter.learn(rows, observed)
 
     def end(self, sequence: Sequence) -> None:
-        """Note an ended sequence. A drafter that learns hears of its last pass before it forgets."""
+        """Note an ended sequence. A drafter that learns forgets it after its last pass."""
         if sequence.drafter is not None and sequence.drafter.learns:
             self._ended.append(sequence)
 
