@@ -13,7 +13,7 @@ from uvicorn import config
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from deployments.proxy.grpc_limits import make_grpc_patient
+from deployments.proxy.grpc_guard import make_grpc_patient
 from deployments.proxy.http_middleware import ProxyErrors, Readiness
 from deployments.runtime.memory import keep_trimming
 

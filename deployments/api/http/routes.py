@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from deployments.api.http.errors import error_response, log_unexpected
+from deployments.api.http.errors import error_response, log_unexpected, unknown_route
 from deployments.api.http.logprob_json import Echo
 from deployments.api.http.middleware import BODY_TIMEOUT_S, HeadAsGet, RequestGuard, RequestLines
 from deployments.api.http.openapi import STATUS, answers, body_of, path_parameter, refusals
@@ -34,7 +34,6 @@ from deployments.api.http.schemas import (
 )
 from deployments.api.http.sse import END, EventStream, server_sent
 from deployments.api.http.unknown_fields import UnknownFields
-from deployments.api.http.unknown_routes import unknown_route
 from deployments.config.service import SpecMetrics, UnknownFieldsMode
 from deployments.error_status import error_body
 from deployments.ingress.auth import Access
@@ -137,22 +136,14 @@ def build_http_app(
 Route: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
+@dataclass(frozen=True, slots=True)
 class _Routes:
-    def __init__(
-        self,
-        service: GenerationService,
-        access: Access,
-        metrics: SpecMetrics,
-        metrics_compat: MetricsCompat,
-        unknown: UnknownFields,
-        keep_alive_s: float,
-    ) -> None:
-        self._service = service
-        self._access = access
-        self._metrics = metrics
-        self._metrics_compat = metrics_compat
-        self._unknown = unknown
-        self._keep_alive_s = keep_alive_s
+    _service: GenerationService
+    _access: Access
+    _metrics: SpecMetrics
+    _metrics_compat: MetricsCompat
+    _unknown: UnknownFields
+    _keep_alive_s: float
 
     def guarded(self, call: Route, operation: Operation | None = None) -> Route:
         """Return the route behind the API key, with its errors in OpenAI's shape.

@@ -13,7 +13,7 @@ import grpc
 import pytest
 from ray.serve._private import constants
 
-from deployments.proxy.grpc_limits import make_grpc_patient
+from deployments.proxy.grpc_guard import make_grpc_patient
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from deployments.coordinator.server import PortLimits
-from deployments.proxy.grpc_limits import SERVER_OPTIONS
+from deployments.proxy.grpc_guard import SERVER_OPTIONS
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 
