@@ -14,7 +14,7 @@ from deployments.api.http.responses import Response
 from deployments.api.http.sse import DONE, Frame, event_data, server_sent
 from deployments.ingress.output import OutputChunk
 from specdec_core.config import SchedulerConfig, SpecMethod, SpeculationConfig
-from tests.deployments.http_server import completion, run, server
+from tests.deployments.http_server import completion, server
 
 PLAIN = SchedulerConfig(speculation=SpeculationConfig(method=SpecMethod.NONE))
 
@@ -68,7 +68,7 @@ def written_whole(response: Response, position: int, chunk: OutputChunk) -> str:
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
-def test_a_stream_is_byte_by_byte_the_one_whose_chunks_are_written_whole(
+async def test_a_stream_is_byte_by_byte_the_one_whose_chunks_are_written_whole(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def events() -> list[str]:
@@ -80,10 +80,7 @@ def test_a_stream_is_byte_by_byte_the_one_whose_chunks_are_written_whole(
         assert answer.status_code == 200, answer.text
         return re.sub('"created": [0-9]+', "", answer.text).split("\n\n")
 
-    async def scenario() -> None:
-        framed = await events()
-        monkeypatch.setattr(Response, "event", written_whole)
-        assert len(framed) > 10
-        assert framed == await events()
-
-    run(scenario)
+    framed = await events()
+    monkeypatch.setattr(Response, "event", written_whole)
+    assert len(framed) > 10
+    assert framed == await events()
