@@ -16,10 +16,12 @@ from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from specdec_core.errors import InvalidRequestError, out_of_range
 from specdec_core.grammar import Grammar, GrammarCompiler, GrammarSpec
+
+_T = TypeVar("_T")
 
 MAX_SEED = 2**63 - 1
 _MASK64 = (1 << 64) - 1
@@ -76,158 +78,124 @@ class SamplingField(NamedTuple):
         return "--" + self.proto_name.replace("_", "-") if self.has_flag else None
 
 
+def sampling_field(default: _T, help: str, limits: Limits | None = None, **others: Any) -> _T:
+    """Return a field of SamplingParams. The arguments after its default are those of
+    SamplingField."""
+    return field(default=default, metadata=SamplingField(help, limits, **others)._asdict())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """Rules for sampling the tokens of one request, and for its end."""
 
-    temperature: float = field(
-        default=1.0,
-        metadata=SamplingField(
-            "Sampling temperature. 0 is greedy: the most probable token always wins.",
-            Limits(0.0, 100.0, "in 0..100"),
-            has_flag=True,
-            generation_config_key="temperature",
-        )._asdict(),
+    temperature: float = sampling_field(
+        1.0,
+        "Sampling temperature. 0 is greedy: the most probable token always wins.",
+        Limits(0.0, 100.0, "in 0..100"),
+        has_flag=True,
+        generation_config_key="temperature",
     )
-    top_k: int = field(
-        default=0,
-        metadata=SamplingField(
-            "Keep the k most probable tokens. 0 keeps all.",
-            Limits(0, MAX_TOP_K, f"in 0 (off)..{MAX_TOP_K}"),
-            has_flag=True,
-            generation_config_key="top_k",
-        )._asdict(),
+    top_k: int = sampling_field(
+        0,
+        "Keep the k most probable tokens. 0 keeps all.",
+        Limits(0, MAX_TOP_K, f"in 0 (off)..{MAX_TOP_K}"),
+        has_flag=True,
+        generation_config_key="top_k",
     )
-    top_p: float = field(
-        default=1.0,
-        metadata=SamplingField(
-            "Keep the smallest set of most probable tokens whose probabilities sum to at least p.",
-            Limits(math.ulp(0.0), 1.0, "in (0, 1]"),
-            has_flag=True,
-            generation_config_key="top_p",
-        )._asdict(),
+    top_p: float = sampling_field(
+        1.0,
+        "Keep the smallest set of most probable tokens whose probabilities sum to at least p.",
+        Limits(math.ulp(0.0), 1.0, "in (0, 1]"),
+        has_flag=True,
+        generation_config_key="top_p",
     )
-    min_p: float = field(
-        default=0.0,
-        metadata=SamplingField(
-            "Keep tokens at least min_p times as probable as the most probable token.",
-            Limits(0.0, 1.0, "in 0..1"),
-            has_flag=True,
-            generation_config_key="min_p",
-        )._asdict(),
+    min_p: float = sampling_field(
+        0.0,
+        "Keep tokens at least min_p times as probable as the most probable token.",
+        Limits(0.0, 1.0, "in 0..1"),
+        has_flag=True,
+        generation_config_key="min_p",
     )
-    seed: int = field(
-        default=0,
-        metadata=SamplingField(
-            "Seed of the sampling noise. The same seed gives the same tokens.",
-            Limits(0, MAX_SEED, f"in 0..{MAX_SEED}"),
-            has_flag=True,
-        )._asdict(),
+    seed: int = sampling_field(
+        0,
+        "Seed of the sampling noise. The same seed gives the same tokens.",
+        Limits(0, MAX_SEED, f"in 0..{MAX_SEED}"),
+        has_flag=True,
     )
-    max_tokens: int = field(
-        default=16,
-        metadata=SamplingField(
-            "Maximum tokens of an output.",
-            Limits(1, math.inf, "at least 1"),
-            has_flag=True,
-            generation_config_key="max_new_tokens",
-        )._asdict(),
+    max_tokens: int = sampling_field(
+        16,
+        "Maximum tokens of an output.",
+        Limits(1, math.inf, "at least 1"),
+        has_flag=True,
+        generation_config_key="max_new_tokens",
     )
-    presence_penalty: float = field(
-        default=0.0,
-        metadata=SamplingField(
-            "Subtracted from the logits of tokens that are in the output already.",
-            Limits(-2.0, 2.0, "in -2..2"),
-            has_flag=True,
-            effect=Effect.HISTORY,
-        )._asdict(),
+    presence_penalty: float = sampling_field(
+        0.0,
+        "Subtracted from the logits of tokens that are in the output already.",
+        Limits(-2.0, 2.0, "in -2..2"),
+        has_flag=True,
+        effect=Effect.HISTORY,
     )
-    frequency_penalty: float = field(
-        default=0.0,
-        metadata=SamplingField(
-            "Subtracted from the logit of a token once per occurrence in the output.",
-            Limits(-2.0, 2.0, "in -2..2"),
-            has_flag=True,
-            effect=Effect.HISTORY,
-        )._asdict(),
+    frequency_penalty: float = sampling_field(
+        0.0,
+        "Subtracted from the logit of a token once per occurrence in the output.",
+        Limits(-2.0, 2.0, "in -2..2"),
+        has_flag=True,
+        effect=Effect.HISTORY,
     )
-    repetition_penalty: float = field(
-        default=1.0,
-        metadata=SamplingField(
-            "Divides positive and multiplies negative logits of tokens in the prompt or output.",
-            Limits(MIN_REPETITION, MAX_REPETITION, f"in {MIN_REPETITION:g}..{MAX_REPETITION:g}"),
-            has_flag=True,
-            generation_config_key="repetition_penalty",
-            effect=Effect.HISTORY,
-        )._asdict(),
+    repetition_penalty: float = sampling_field(
+        1.0,
+        "Divides positive and multiplies negative logits of tokens in the prompt or output.",
+        Limits(MIN_REPETITION, MAX_REPETITION, f"in {MIN_REPETITION:g}..{MAX_REPETITION:g}"),
+        has_flag=True,
+        generation_config_key="repetition_penalty",
+        effect=Effect.HISTORY,
     )
-    logit_bias: tuple[tuple[int, float], ...] = field(
-        default=(),
-        metadata=SamplingField(
-            "Numbers added to the logits of token IDs, each in -100..100.", effect=Effect.LOGITS
-        )._asdict(),
+    logit_bias: tuple[tuple[int, float], ...] = sampling_field(
+        (), "Numbers added to the logits of token IDs, each in -100..100.", effect=Effect.LOGITS
     )
-    min_tokens: int = field(
-        default=0,
-        metadata=SamplingField(
-            "Minimum tokens of an output, at most max_tokens. No token ends the output before.",
-            has_flag=True,
-            effect=Effect.LOGITS,
-        )._asdict(),
+    min_tokens: int = sampling_field(
+        0,
+        "Minimum tokens of an output, at most max_tokens. No token ends the output before.",
+        has_flag=True,
+        effect=Effect.LOGITS,
     )
-    allowed_token_ids: tuple[int, ...] = field(
-        default=(),
-        metadata=SamplingField(
-            "Only these token IDs may be chosen. By default all may be.", effect=Effect.LOGITS
-        )._asdict(),
+    allowed_token_ids: tuple[int, ...] = sampling_field(
+        (), "Only these token IDs may be chosen. By default all may be.", effect=Effect.LOGITS
     )
-    bad_words: tuple[tuple[int, ...], ...] = field(
-        default=(),
-        metadata=SamplingField(
-            "Token sequences that must not appear in the output. "
-            "The last ID of each is banned wherever the IDs before it have just been emitted.",
-            proto_name="bad_word_ids",
-            effect=Effect.HISTORY,
-        )._asdict(),
+    bad_words: tuple[tuple[int, ...], ...] = sampling_field(
+        (),
+        "Token sequences that must not appear in the output. "
+        "The last ID of each is banned wherever the IDs before it have just been emitted.",
+        proto_name="bad_word_ids",
+        effect=Effect.HISTORY,
     )
-    grammar: GrammarSpec | None = field(
-        default=None,
-        metadata=SamplingField(
-            "Grammar of the output, applied at every position. "
-            "The model's end IDs are allowed only where the output may end.",
-            proto_name="structured_output",
-            effect=Effect.HISTORY,
-        )._asdict(),
+    grammar: GrammarSpec | None = sampling_field(
+        None,
+        "Grammar of the output, applied at every position. "
+        "The model's end IDs are allowed only where the output may end.",
+        proto_name="structured_output",
+        effect=Effect.HISTORY,
     )
-    num_logprobs: int | None = field(
-        default=None,
-        metadata=SamplingField(
-            "Number of most probable tokens whose log-probabilities are reported with each token. "
-            "The values are those of the model, before all other parameters apply.",
-            Limits(0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}"),
-            proto_name="logprobs",
-            has_flag=True,
-        )._asdict(),
+    num_logprobs: int | None = sampling_field(
+        None,
+        "Number of most probable tokens whose log-probabilities are reported with each token. "
+        "The values are those of the model, before all other parameters apply.",
+        Limits(0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}"),
+        proto_name="logprobs",
+        has_flag=True,
     )
-    num_prompt_logprobs: int | None = field(
-        default=None,
-        metadata=SamplingField(
-            "Same as logprobs, for every prompt token but the first, which has no predecessor.",
-            Limits(0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}"),
-            proto_name="prompt_logprobs",
-        )._asdict(),
+    num_prompt_logprobs: int | None = sampling_field(
+        None,
+        "Same as logprobs, for every prompt token but the first, which has no predecessor.",
+        Limits(0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}"),
+        proto_name="prompt_logprobs",
     )
-    stop_token_ids: tuple[int, ...] = field(
-        default=(),
-        metadata=SamplingField(
-            "Token IDs that end the output, in addition to the model's own. The output has the ID."
-        )._asdict(),
+    stop_token_ids: tuple[int, ...] = sampling_field(
+        (), "Token IDs that end the output, in addition to the model's own. The output has the ID."
     )
-    ignore_eos: bool = field(
-        default=False,
-        metadata=SamplingField(
-            "Do not end the output at the model's own end tokens.", has_flag=True
-        )._asdict(),
+    ignore_eos: bool = sampling_field(
+        False, "Do not end the output at the model's own end tokens.", has_flag=True
     )
 
     def __post_init__(self) -> None:
