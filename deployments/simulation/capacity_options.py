@@ -29,7 +29,9 @@ class CapacityOptions:
     spec_tokens: int = flag(4, "Maximum drafted tokens of a round (K).", min=1, max=32)
     spec_policy: KPolicyName = flag(KPolicyName.FIXED, "Policy that chooses K: fixed or goodput.")
     batch_size: int = flag(8, "Maximum sequences per target pass (the batch).", min=1)
-    window: int | None = flag(None, "Maximum admitted sequences per target.", min=1)
+    window: int | None = flag(
+        None, "Maximum admitted sequences per target. Default: twice the batch size.", min=1
+    )
     request_rate: float | None = flag(
         None, "Requests per second. Default: not set, see --concurrency.", min=0.001
     )

@@ -15,7 +15,6 @@ from deployments.simulation.plants import compare, measure_closed, num_positions
 from deployments.simulation.step_costs import StepCosts, parse_step_ms
 from specdec_core.config import SpecMethod
 
-_WINDOW_PER_ROW = 3
 _ENDLESS = 1_000_000
 """Queue limit and lease lifetime that no run reaches. No request is refused and no lease expires,
 because only the load matters."""
@@ -35,7 +34,7 @@ def plant_of(options: CapacityOptions, cell: int) -> Plant:
             method,
             options.spec_tokens,
             rows=options.batch_size,
-            window=options.window or _WINDOW_PER_ROW * options.batch_size,
+            window=options.window,
             max_queued=_ENDLESS,
             lease_ttl_s=_ENDLESS,
             max_open_leases=MAX_OPEN_LEASES,

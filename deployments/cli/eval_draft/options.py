@@ -14,8 +14,6 @@ from specdec_core.config import DRAFT_MODEL_METHODS, KPolicyName, SchedulerConfi
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 
-_WINDOW_PER_ROW = 3
-
 
 def _numbers(text: str) -> tuple[int, ...]:
     """Return the numbers in a text such as "1,4" or "1-8"."""
@@ -82,6 +80,5 @@ class EvalDraftOptions:
             self.method,
             num_draft_tokens,
             rows=self.batch_size,
-            window=_WINDOW_PER_ROW * self.batch_size,
             max_queued=num_requests,
         )
