@@ -19,8 +19,7 @@ from deployments.config.service import READY_TIMEOUT_S, ServiceConfig
 from deployments.coordinator.server import PortLimits
 from deployments.coordinator.spec import CoordinatorSpec
 from deployments.ingress.auth import is_loopback
-from deployments.ingress.redeploy_detector import HEALTH_CHECK_PERIOD_S
-from deployments.ingress_replica import Ingress
+from deployments.ingress_replica import HEALTH_CHECK_PERIOD_S, Ingress
 from deployments.names import INGRESS, LogFormat, deployment_name
 from deployments.replica.replica import DraftReplica, TargetReplica
 from deployments.runtime.memory import STEADY_ALLOCATOR

@@ -1,13 +1,18 @@
 """The ingress: one Serve deployment that answers HTTP and gRPC.
 
 Serve calls the method that bears an RPC's name, and the ASGI application that the class builds.
+
+Serve does not report that a redeploy has replaced this service. It stops a target that still loads,
+and leaves the ingress to its requests. They would wait for that target until the ingress is ended.
+Serve checks the health of replicas that run, but not of those that it is stopping. Missing health
+checks therefore reveal the redeploy.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -26,12 +31,9 @@ from deployments.demo.models import resolve_model
 from deployments.ingress.auth import Access
 from deployments.ingress.cells.client import Pool
 from deployments.ingress.cells.router import MOVE_AFTER_S, CellRouter
-from deployments.ingress.first_target import first_target
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.pace import ChunkPacing
-from deployments.ingress.redeploy_detector import RedeployDetector
 from deployments.ingress.request_limits import RequestLimits
-from deployments.ingress.scheduler_client import SchedulerClient
+from deployments.ingress.scheduler_client import ChunkPacing, SchedulerClient
 from deployments.names import Part
 from deployments.observability.logs import begin_replica_logs
 from deployments.observability.metrics.request_times import IngressTimes
@@ -44,6 +46,19 @@ from deployments.text.tokenizer import TextModel, load_text_model
 from specdec.v1 import generation_pb2 as pb
 
 logger = logging.getLogger(__name__)
+
+REPLACED = "this service was replaced while it had no target; send it again"
+HEALTH_CHECK_PERIOD_S = 2
+_MISSED_CHECKS = 6
+"""Missed health checks that mean a redeploy. A Serve controller that dies is back sooner."""
+_LOOK_S = 1.0
+_TARGET_POLL_S = 0.25
+_BEGINS_S = 40.0
+"""Seconds after the start by which a target that has a place has begun to load.
+
+Its process starts with the ingress's and takes longer. It has its own environment, for which Ray
+keeps no idle process.
+"""
 
 
 class Ingress:
@@ -126,7 +141,7 @@ class Ingress:
     async def check_health(self) -> None:
         """Wait until the ingress has settled. With the first health check a start ends."""
         await asyncio.shield(self._settled)
-        self._replaced.checked()
+        self._replaced.looks = 0
         if self._pool_task.done():
             raise RuntimeError("the streams to the coordinators have ended for good")
 
@@ -205,6 +220,47 @@ async def _settle(
 
     if config.scaling.ingress_replicas > 1:
         await first_target(pool, has_begun)
+
+
+async def first_target(
+    pool: Pool, has_begun: Callable[[], Awaitable[bool]], begins_s: float = _BEGINS_S
+) -> None:
+    """Return when some cell has a target, however long the target loads.
+
+    Return as well if no target has begun to load after `begins_s`. If there is no room for old and
+    new targets, the new ones start after the old ingresses have left.
+    """
+    loop = asyncio.get_running_loop()
+    begins_by = loop.time() + begins_s
+    while not pool.has_targets and (loop.time() < begins_by or await has_begun()):
+        await asyncio.sleep(_TARGET_POLL_S)
+
+
+class RedeployDetector:
+    """Gives up requests that wait for a target, once Serve no longer checks the ingress's
+    health."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.looks: int | None = None
+        """Number of looks since Serve's last health check. None before the first check.
+
+        Looks are counted instead of seconds, so that a pause of the process does not count as a
+        redeploy.
+        """
+
+    async def keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        if self.looks is None:
+            return
+        self.looks += 1
+        is_left_out = self.looks * _LOOK_S > _MISSED_CHECKS * HEALTH_CHECK_PERIOD_S
+        if is_left_out and not self._pool.has_targets:
+            self._pool.give_up(REPLACED)
 
 
 def request_spans(config: ServiceConfig, tracing: Tracing) -> RequestSpans:

@@ -17,12 +17,10 @@ from deployments.ingress.generation_request import (
     Resume,
     chosen_seed,
 )
-from deployments.ingress.open_requests import parted
 from deployments.ingress.output import OutputChunk
-from deployments.ingress.streams import within
 from deployments.text.tokenizer import TextModel
 from specdec_core.errors import InvalidRequestError
-from specdec_core.request import FinishReason, Request, TokenEvent
+from specdec_core.request import FinishReason
 
 
 def with_seed(ask: GenerationRequest, resume: Resume) -> GenerationRequest:
@@ -72,21 +70,6 @@ def resumed(
         replace(one, request=replace(one.request, resume_token_ids=ids))
         for one, ids in zip(generations, checked, strict=True)
     ]
-
-
-def events_of(request: Request, events: AsyncGenerator[TokenEvent]) -> AsyncGenerator[TokenEvent]:
-    """Return the events with the request's time limit, split where the client's own tokens end."""
-    if request.resume_token_ids:
-        events = divided(events, len(request.resume_token_ids))
-    return events if request.timeout_s is None else within(request.timeout_s, events)
-
-
-async def divided(events: AsyncGenerator[TokenEvent], count: int) -> AsyncGenerator[TokenEvent]:
-    """Yield the events, split so that none has tokens on both sides of the first `count`."""
-    async with contextlib.aclosing(events):
-        async for event in events:
-            for part in parted(event, count):
-                yield part
 
 
 def check_end(piece: OutputChunk, count: int) -> None:

@@ -14,11 +14,9 @@ from typing import Any
 
 from deployments.errors import ContextLengthError, PoolUnavailableError, UnknownModelError
 from deployments.ingress.cells.client import OnAccepted, Pool
-from deployments.ingress.chat_reading import ChatReading
 from deployments.ingress.client_resume import (
     check_end,
     check_fingerprint,
-    events_of,
     resumed,
     untold,
     with_seed,
@@ -27,13 +25,13 @@ from deployments.ingress.echo import echo_of
 from deployments.ingress.generation_request import (
     Generation,
     GenerationRequest,
-    choices_of,
     resolve_sampling,
 )
 from deployments.ingress.grammar_check import GrammarCheck
-from deployments.ingress.lanes import INLINE, Lanes
-from deployments.ingress.output import Output, OutputChunk
+from deployments.ingress.output import ChatReading, Output, OutputChunk
 from deployments.ingress.request_limits import (
+    INLINE,
+    Lanes,
     RequestLimits,
     check_allowed_ids,
     check_choices,
@@ -42,7 +40,7 @@ from deployments.ingress.request_limits import (
     last_ids,
 )
 from deployments.ingress.request_log import current_record
-from deployments.ingress.streams import gathered, interleaved
+from deployments.ingress.streams import events_of, gathered, interleaved
 from deployments.observability.metrics.request_times import RequestWatch
 from deployments.observability.tracing.requests import RequestSpans, observed
 from deployments.text.chat_rendering import ChatOptions
@@ -51,7 +49,7 @@ from deployments.text.tokenizer import TextModel
 from specdec_core.config import SpeculationConfig
 from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.sampling_params import SamplingParams, derive_seed
 from specdec_core.speculation.registry import draft_limit, draft_method, spec_methods
 
 _CHARS_PER_ID = 4
@@ -245,10 +243,12 @@ class GenerationService:
         `num_bytes`: size of the request, whose tools become a grammar if it demands a call.
         """
         if ask.answer is not None:
-            prepared = partial(self._chats.prepared, ask, prompts[0])
+            prepared = partial(self._chats.prepared, ask, ask.answer, prompts[0])
             ask = await self.lanes.read(num_bytes, prepared)
         generations = self.prepare_choices(prompts, ask, n)
-        await self._grammars.check(generations[0].request.params.grammar)
+        grammar = generations[0].request.params.grammar
+        if grammar is not None:
+            await self._grammars.check(grammar)
         return generations
 
     def prepare_choices(
@@ -256,8 +256,8 @@ class GenerationService:
     ) -> list[Generation]:
         """Return `n` choices of every prompt, in prompt order.
 
-        The seed of choice j derives from the request's seed and j, so the same seed repeats the
-        whole request.
+        IDs and seeds derive from those of the first one, so the same seed repeats the whole
+        request.
         """
         check_choices(n, len(prompts))
         if ask.resume is not None:
@@ -266,9 +266,19 @@ class GenerationService:
         first = self.prepare(prompts[0], ask)
         params = first.request.params
         check_allowed_ids(len(params.allowed_token_ids), n * len(prompts))
-        ones = [first, *(self.prepare(prompt, ask, params) for prompt in prompts[1:])]
-        found = choices_of(ones, n)
-        return found if ask.resume is None else resumed(found, ask, ask.resume, self.text)
+        choices: list[Generation] = []
+        for prompt in prompts:
+            one = self.prepare(prompt, ask, params) if choices else first
+            for choice in range(n):
+                request_id, place = first.request.request_id, len(choices)
+                seed = derive_seed(params.seed, choice)
+                request = replace(
+                    one.request,
+                    request_id=f"{request_id}-{place}" if place else request_id,
+                    params=replace(one.request.params, seed=seed),
+                )
+                choices.append(replace(one, request=request, choice=choice))
+        return choices if ask.resume is None else resumed(choices, ask, ask.resume, self.text)
 
     def run_choices(
         self,
@@ -284,13 +294,17 @@ class GenerationService:
         has queued it.
         """
         method = draft_method(self._speculation, generations[0].request)
-        current_record().begin(generations, method)
-        runs = [self.run(one, on_accepted) for one in generations]
-        if streams:
-            known = [len(one.request.resume_token_ids) for one in generations]
-            runs = [untold(run, n) if n else run for run, n in zip(runs, known, strict=True)]
-        if self._stream_interval > 1:
-            runs = [gathered(run, self._stream_interval) for run in runs]
+        record = current_record()
+        record.generations, record.method = generations, method
+        runs = []
+        for generation in generations:
+            run = self.run(generation, on_accepted)
+            num_resumed = len(generation.request.resume_token_ids)
+            if streams and num_resumed:
+                run = untold(run, num_resumed)
+            if self._stream_interval > 1:
+                run = gathered(run, self._stream_interval)
+            runs.append(run)
         merged = _only(runs[0]) if len(runs) == 1 else self._all(generations, runs)
         return observed(generations, merged, streams=streams)
 
@@ -310,27 +324,27 @@ class GenerationService:
         self, generation: Generation, on_accepted: OnAccepted | None = None
     ) -> AsyncGenerator[OutputChunk]:
         """Yield chunks until the last one. Leaving early aborts the request in the scheduler."""
-        params = generation.request.params
-        num_resumed = len(generation.request.resume_token_ids)
-        prompt = generation.request.prompt_token_ids
-        output = Output(self.text, params, generation.stop, generation.view, prompt)
-        asked = self.pool.generate(generation.request, on_accepted=on_accepted)
-        watch = RequestWatch(generation.request)
-        current_record().watch(generation, watch)
-        async with contextlib.aclosing(events_of(generation.request, asked)) as events:
+        request, times = generation.request, self.pool.times
+        num_resumed, prompt = len(request.resume_token_ids), request.prompt_token_ids
+        output = Output(self.text, request.params, generation.stop, generation.view, prompt)
+        asked = self.pool.generate(request, on_accepted=on_accepted)
+        watch = RequestWatch(request)
+        current_record().watches.append((generation, watch))
+        async with contextlib.aclosing(events_of(request, asked)) as events:
             async for event in events:
-                with self.pool.times.detokenise:
+                with times.detokenise:
                     piece = output.take(event)
-                self.pool.times.num_pieces += 1
+                times.num_pieces += 1
                 if event.index >= num_resumed or piece.finish_reason is not None:
-                    watch.receive(self.pool.times.detokenise.started_s)
-                check_end(piece, num_resumed)
+                    watch.receive(times.detokenise.started_s)
+                if num_resumed:
+                    check_end(piece, num_resumed)
                 if piece.finish_reason is FinishReason.STOP and event.stats is None:
-                    stats = await self._end_early(generation.request.request_id, events)
+                    stats = await self._end_early(request.request_id, events)
                     piece = replace(piece, stats=stats)
                 if piece.finish_reason is not None:
                     ended = watch.end(event, piece.finish_reason, piece.stats)
-                    self.pool.times.requests.observe(ended)
+                    times.requests.observe(ended)
                 watch.last = piece
                 yield piece
                 if piece.finish_reason is not None:
@@ -384,9 +398,9 @@ class GenerationService:
 
         `resolved` holds those of another prompt of the request, so that the cost is paid once.
         """
-        room = self.max_model_len - prompt_len
+        room, limit = self.max_model_len - prompt_len, self.limits.max_output_tokens
         own = self._sampling_defaults
-        longest = self.limits.longest_output(min(room, own.get("max_tokens", room)))
+        longest = min(room, own.get("max_tokens", room), room if limit is None else limit)
         field, most = ask.max_tokens_field, ask.sampling.get("max_tokens")
         if most is not None:
             check_range(field, most, 1, math.inf, "at least 1")

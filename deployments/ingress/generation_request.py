@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from deployments.ingress.answer import AnswerOptions, Reading
-from deployments.ingress.output import OutputOptions
+from deployments.text.answers.asking import CallsAsked
+from deployments.text.answers.reading import AnswerReader, Answers
 from deployments.text.tokenizer import TextModel
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import Request
-from specdec_core.sampling_params import SAMPLING_FIELDS, SamplingParams, derive_seed
+from specdec_core.sampling_params import SAMPLING_FIELDS, SamplingParams
 
 MAX_BAD_WORD_CHARS = 10_000
 """Maximum characters of all bad words of a request, which are tokenized while others wait."""
@@ -24,6 +24,11 @@ MAX_BAD_WORDS = 1024
 MAX_STOP_TOKEN_IDS = 128
 MAX_LOGIT_BIASES = 1024
 """Maximum entries of a request. A pass pays for each entry, which delays its other rows."""
+_MAX_ENTRIES = {
+    "stop_token_ids": MAX_STOP_TOKEN_IDS,
+    "logit_bias": MAX_LOGIT_BIASES,
+    "bad_words": MAX_BAD_WORDS,
+}
 _LEAST_SEED, _DRAWN = -(2**63), -1
 """OpenAI's minimum seed, and the seed by which vLLM and llama.cpp let the server draw one."""
 _NEGATIVE_SEEDS = 2**53
@@ -33,6 +38,56 @@ _ALL_FOR_OTHERS = -1
 """The top_k that keeps every token ID on other servers."""
 _OWN_NAMES = {field.proto_name: field.name for field in SAMPLING_FIELDS}
 """Names of SamplingParams, by the names in requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions:
+    """Options that decide which tokens become text."""
+
+    shows_special_tokens: bool = False
+    hidden_tokens: Mapping[int, str] | None = None
+    """Special tokens that are left out of the text. None: all special tokens."""
+    includes_stop: bool = False
+    """The text includes the stop string, or the text of the stop token ID, that ended the
+    output."""
+    hides_output: bool = False
+    """No token is returned, because the caller asked for the prompt alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerOptions:
+    """Options of a chat for its answers."""
+
+    calls: CallsAsked | None = None
+    """None: the request has no tools, or declines them."""
+    includes_reasoning: bool = True
+    begins_in_prompt: bool = True
+    """The prompt ends with the beginning of the answer."""
+
+    @property
+    def needs_call(self) -> bool:
+        """Whether the answer must be a call."""
+        return self.calls is not None and self.calls.is_required
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How the answers to one chat are read."""
+
+    answers: Answers
+    prompt_end: str
+    options: AnswerOptions
+    is_constrained: bool = False
+    """The request has a grammar for the content."""
+
+    def reader(self) -> AnswerReader:
+        """Return a reader for one of the answers."""
+        calls = self.options.calls
+        return self.answers.reader(
+            self.prompt_end,
+            () if calls is None else calls.tools,
+            is_constrained=self.is_constrained,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,25 +144,6 @@ class Generation:
     """Index among the choices of the same prompt."""
 
 
-def choices_of(ones: Sequence[Generation], n: int) -> list[Generation]:
-    """Return `n` choices of every prompt, in prompt order.
-
-    Names and seeds derive from those of the first request.
-    """
-    first = ones[0].request
-    choices: list[Generation] = []
-    for one in ones:
-        for j in range(n):
-            place, params = len(choices), one.request.params
-            request = replace(
-                one.request,
-                request_id=f"{first.request_id}-{place}" if place else first.request_id,
-                params=replace(params, seed=derive_seed(first.params.seed, j)),
-            )
-            choices.append(replace(one, request=request, choice=j))
-    return choices
-
-
 def resolve_sampling(
     named: Mapping[str, Any], text: TextModel, base: SamplingParams
 ) -> SamplingParams:
@@ -118,12 +154,16 @@ def resolve_sampling(
     named = {**named, "seed": chosen_seed(named.get("seed"))}
     given = {name: value for name, value in named.items() if value is not None}
     _check_counts(given, text)
-    words = _ids_of_words(given.pop("bad_words", ()), text)
-    words += [text.check_ids(ids, "bad_word_ids") for ids in given.pop("bad_word_ids", ())]
+    words: list[tuple[int, ...]] = []
+    if "bad_words" in given:
+        words += _ids_of_words(given.pop("bad_words"), text)
+    for ids in given.pop("bad_word_ids", ()):
+        words.append(text.check_ids(ids, "bad_word_ids"))
     if words:
         given["bad_words"] = tuple(words)
-    for name in {"stop_token_ids", "allowed_token_ids"} & given.keys():
-        given[name] = text.check_ids(given[name], name)
+    for name in ("stop_token_ids", "allowed_token_ids"):
+        if name in given:
+            given[name] = text.check_ids(given[name], name)
     if "logit_bias" in given:
         given["logit_bias"] = _checked_bias(given["logit_bias"], text)
     if given.get("top_k") == _ALL_FOR_OTHERS:
@@ -145,17 +185,11 @@ def _check_counts(given: Mapping[str, Any], text: TextModel) -> None:
             "send at least 1 id, or leave it out to allow all",
             param="allowed_token_ids",
         )
-    limits = {
-        "stop_token_ids": MAX_STOP_TOKEN_IDS,
-        "logit_bias": MAX_LOGIT_BIASES,
-        "allowed_token_ids": text.vocab_size,
-        "bad_words": MAX_BAD_WORDS,
-    }
-    for name in limits.keys() & given.keys():
-        count = len(given[name])
-        if count > limits[name]:
+    for name, value in given.items():
+        limit = text.vocab_size if name == "allowed_token_ids" else _MAX_ENTRIES.get(name)
+        if limit is not None and len(value) > limit:
             raise InvalidRequestError(
-                f"{name} has {count} entries, the limit is {limits[name]}",
+                f"{name} has {len(value)} entries, the limit is {limit}",
                 param=name,
                 code="array_above_max_length",
             )

@@ -29,10 +29,8 @@ class GrammarCheck:
         self._readers = [GrammarReader(limits) for _ in range(_NUM_READERS)]
         self._known: OrderedDict[bytes, None] = OrderedDict()
 
-    async def check(self, spec: GrammarSpec | None) -> None:
+    async def check(self, spec: GrammarSpec) -> None:
         """Raise InvalidRequestError for a grammar that cannot be read, or costs too much."""
-        if spec is None:
-            return
         check_end(self._end_token_ids)
         library()
         self._limits.check_size(spec)

@@ -160,39 +160,29 @@ class OpenRequests:
         entry = self._open.get(event.request_id)
         if entry is None:
             return None
-        fresh = self._join(entry, event)
-        if fresh is None:
-            return entry.resumed()
-        entry.emitted += fresh.token_ids
-        if event.pinned_fingerprint:
-            entry.pinned_fingerprint = event.pinned_fingerprint
-        if fresh.finish_reason is not None:
-            del self._open[event.request_id]
-        return fresh
-
-    def _join(self, entry: _OpenRequest, event: TokenEvent) -> TokenEvent | None:
-        """Return the part of `event` that the client does not have, or None if the two do not
-        join."""
         start = len(entry.request.emitted_token_ids)
         overlap = start + len(entry.emitted) - event.index
         if overlap < 0 or overlap > len(entry.emitted):
-            return None
-        if overlap == 0 and not event.prompt_logprobs:
-            return event  # nearly always: nothing of it is known
-        known = tuple(entry.emitted[len(entry.emitted) - overlap :])
-        replayed = event.token_ids[:overlap]
-        if replayed != known[: len(replayed)]:
-            self.num_divergences += 1
-            self._on_divergence()
-            logger.error(
-                "request %s diverged when it was replayed",
-                event.request_id,
-                extra=about(event.request_id),
+            return entry.resumed()
+        if overlap > 0 or event.prompt_logprobs:  # rarely: some of it is known
+            known = tuple(entry.emitted[len(entry.emitted) - overlap :])
+            replayed = event.token_ids[:overlap]
+            if replayed != known[: len(replayed)]:
+                self.num_divergences += 1
+                self._on_divergence()
+                request_id = event.request_id
+                message = "request %s diverged when it was replayed"
+                logger.error(message, request_id, extra=about(request_id))
+                return entry.resumed()
+            event = event._replace(
+                index=event.index + len(replayed),
+                token_ids=event.token_ids[overlap:],
+                logprobs=event.logprobs[overlap:],
+                prompt_logprobs=() if start or entry.emitted else event.prompt_logprobs,
             )
-            return None
-        return event._replace(
-            index=event.index + len(replayed),
-            token_ids=event.token_ids[overlap:],
-            logprobs=event.logprobs[overlap:],
-            prompt_logprobs=() if start or entry.emitted else event.prompt_logprobs,
-        )
+        entry.emitted += event.token_ids
+        if event.pinned_fingerprint:
+            entry.pinned_fingerprint = event.pinned_fingerprint
+        if event.finish_reason is not None:
+            del self._open[event.request_id]
+        return event

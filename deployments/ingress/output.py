@@ -1,19 +1,37 @@
-"""The visible output of one generation: its text, where it is cut, and the data of each token.
+"""The answer to one request: its text, where it is cut, and what is read of it.
 
 Token IDs and log-probabilities are returned as rounds commit them. Text may lag behind. A character
-is never split, and a possible beginning of a stop string is held back.
+is never split, and a possible beginning of a stop string is held back. An answer to a chat has
+content, reasoning and calls, in either protocol. Its format is the model's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+from deployments.ingress.generation_request import (
+    AnswerOptions,
+    GenerationRequest,
+    OutputOptions,
+    Reading,
+)
+from deployments.ingress.request_limits import last_ids
+from deployments.text.answers.asking import asked_grammar
+from deployments.text.answers.mark_text import MarkTokens, mark_tokens
+from deployments.text.answers.prompt_end import prompt_end
+from deployments.text.answers.reading import AnswerDelta
 from deployments.text.detokenizer import StopStrings, answer_detokenizer
 from deployments.text.tokenizer import TextModel
+from specdec_core.errors import InvalidRequestError
+from specdec_core.grammar import GrammarSpec
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
+
+_SHOWS_TEXT = OutputOptions()
+_READS_NOTHING = AnswerOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +75,6 @@ def joined(pieces: Sequence[OutputChunk]) -> OutputChunk:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputOptions:
-    """Options that decide which tokens become text."""
-
-    shows_special_tokens: bool = False
-    hidden_tokens: Mapping[int, str] | None = None
-    """Special tokens that are left out of the text. None: all special tokens."""
-    includes_stop: bool = False
-    """The text includes the stop string, or the text of the stop token ID, that ended the
-    output."""
-    hides_output: bool = False
-    """No token is returned, because the caller asked for the prompt alone."""
-
-
 class Output:
     """Turns the token events of one request into chunks."""
 
@@ -79,7 +83,7 @@ class Output:
         text: TextModel,
         params: SamplingParams,
         stop: Sequence[str],
-        view: OutputOptions = OutputOptions(),
+        view: OutputOptions = _SHOWS_TEXT,
         prompt_token_ids: Sequence[int] = (),
     ) -> None:
         """The output continues the text of `prompt_token_ids`."""
@@ -98,27 +102,34 @@ class Output:
         """
         if self._view.hides_output:
             return _without_tokens(event)
-        shown, offsets = "", []
+        shown, offsets, stops = "", [], self._stops
         # The text of an ID that ends the output is not shown.
         is_ended = event.finish_reason is FinishReason.STOP and not self._view.includes_stop
         num_shown = len(event.token_ids) - is_ended
         for count, token_id in enumerate(event.token_ids, start=1):
             offsets.append(self._num_chars)
             if count <= num_shown:
+                # Before min_tokens a stop string ends nothing, just as no stop token ID would.
                 is_early = event.index + count <= self._params.min_tokens
-                shown += self._add(self._detokenizer.add(token_id), is_early=is_early)
+                text = self._detokenizer.add(token_id)
+                self._num_chars += len(text)
+                shown += stops.add(text, is_exempt=is_early)
                 if token_id in self._hidden:
                     special = self._hidden[token_id]
-                    shown += self._stops.add(special, is_exempt=is_early, is_hidden=True)
-            if self._stops.stop_string is not None:
+                    shown += stops.add(special, is_exempt=is_early, is_hidden=True)
+            if stops.stop_string is not None:
                 break
         else:
             if event.finish_reason is not None:
-                shown += self._add(self._detokenizer.flush(), is_early=False)
-                shown += self._stops.flush()
-        is_cut = self._stops.stop_string is not None
-        if self._view.includes_stop:
-            shown += self._stops.stop_string or ""
+                shown += stops.add(self._detokenizer.flush())
+                shown += stops.flush()
+        finish_reason, stop_reason = event.finish_reason, None
+        if stops.stop_string is not None:
+            finish_reason, stop_reason = FinishReason.STOP, stops.stop_string
+            shown += stops.stop_string if self._view.includes_stop else ""
+        elif finish_reason is FinishReason.STOP and event.token_ids:
+            last = event.token_ids[-1]
+            stop_reason = last if last in self._params.stop_token_ids else None
         return OutputChunk(
             index=event.index,
             token_ids=event.token_ids[: len(offsets)],
@@ -126,21 +137,10 @@ class Output:
             text_offsets=tuple(offsets),
             logprobs=event.logprobs[: len(offsets)],
             prompt_logprobs=event.prompt_logprobs,
-            finish_reason=FinishReason.STOP if is_cut else event.finish_reason,
-            stop_reason=self._stops.stop_string if is_cut else self._stop_id(event),
+            finish_reason=finish_reason,
+            stop_reason=stop_reason,
             stats=event.stats,
         )
-
-    def _add(self, text: str, *, is_early: bool) -> str:
-        """Add text. Before min_tokens a stop string ends nothing, just as no stop token ID
-        would."""
-        self._num_chars += len(text)
-        return self._stops.add(text, is_exempt=is_early)
-
-    def _stop_id(self, event: TokenEvent) -> int | None:
-        if event.finish_reason is not FinishReason.STOP or not event.token_ids:
-            return None
-        return event.token_ids[-1] if event.token_ids[-1] in self._params.stop_token_ids else None
 
 
 def _without_tokens(event: TokenEvent) -> OutputChunk:
@@ -154,3 +154,129 @@ def _without_tokens(event: TokenEvent) -> OutputChunk:
         finish_reason=FinishReason.LENGTH if is_whole else event.finish_reason,
         stats=event.stats,
     )
+
+
+class ChatReading:
+    """Reads the answers of one model by its format."""
+
+    def __init__(self, text: TextModel) -> None:
+        self._text = text
+        self._answers = text.answers
+        shown = text.answers.shown_tokens(text.hidden_tokens) if text.answers else frozenset()
+        self._hidden = {i: one for i, one in text.hidden_tokens.items() if i not in shown}
+
+    def prepared(
+        self, ask: GenerationRequest, options: AnswerOptions, prompt_token_ids: Sequence[int]
+    ) -> GenerationRequest:
+        """Return `ask` with the reading of its answers and the grammar that they must follow.
+
+        Raises InvalidRequestError.
+        """
+        answers = self._answers
+        has_calls = answers is not None and answers.has_calls
+        if options.calls is not None and options.needs_call and not has_calls:
+            asked = "required" if options.calls.name is None else repr(options.calls.name)[:80]
+            raise InvalidRequestError(
+                f"tool_choice={asked} requires a tool call, but the format of this "
+                "model's tool calls is not known. Start the server with "
+                "--tool-call-parser, or send tool_choice=auto",
+                param="tool_choice",
+                code="unsupported_value",
+            )
+        if answers is None or not (answers.has_reasoning or (options.calls and has_calls)):
+            return ask  # the text of an answer is its content
+        end = ""
+        if options.begins_in_prompt:
+            kept = last_ids(prompt_token_ids, ask.truncate_prompt_tokens)
+            end = prompt_end(answers, self._text.decode_all, kept)
+        is_constrained = ask.sampling.get("grammar") is not None
+        reading = Reading(
+            answers=answers, prompt_end=end, options=options, is_constrained=is_constrained
+        )
+        return replace(
+            ask,
+            reading=reading,
+            view=replace(ask.view, hidden_tokens=self._hidden),
+            sampling={**ask.sampling, "grammar": self._grammar(ask, reading)},
+        )
+
+    def _grammar(self, ask: GenerationRequest, reading: Reading) -> GrammarSpec | None:
+        """Return the grammar of the whole answer, with its reasoning and the marks of its
+        format."""
+        options, content = reading.options, ask.sampling.get("grammar")
+        if content is None and not options.needs_call:
+            return None
+        if content is not None and options.needs_call:
+            raise InvalidRequestError(
+                f"{content.param} and tool_choice exclude each other", param=content.param
+            )
+        begun = reading.reader().begun
+        return asked_grammar(
+            reading.answers.format, begun, options.calls, content, self._mark_tokens
+        )
+
+    @cached_property
+    def _mark_tokens(self) -> MarkTokens:
+        return mark_tokens(self._text)
+
+
+class ReadAnswer:
+    """Everything read of one answer. Call `read` with its chunks in order, once for each."""
+
+    def __init__(self, reading: Reading | None) -> None:
+        self.is_plain = reading is None
+        """The text is the content."""
+        self._reader = None if reading is None else reading.reader()
+        self._options = _READS_NOTHING if reading is None else reading.options
+        self._offsets: list[int] = []
+        """Where the text of each token begins."""
+        self.counts_reasoning = reading is not None and reading.answers.has_reasoning
+        self.num_calls = 0
+        self.has_reasoned = False
+        """The answer has reasoning, which may be left out."""
+
+    @property
+    def hides_tokens(self) -> bool:
+        """Whether IDs and log-probabilities are left out, as they would show the reasoning."""
+        return not self._options.includes_reasoning
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """Tokens of the reasoning, without its marks."""
+        return 0 if self._reader is None else self._reader.num_reasoning_tokens(self._offsets)
+
+    def read(self, piece: OutputChunk) -> AnswerDelta:
+        """Return what became certain with `piece` and is new to the client."""
+        if self._reader is None:
+            return AnswerDelta(piece.text)
+        if self.counts_reasoning:
+            self._offsets += (*piece.told_offsets, *piece.text_offsets)
+        if piece.told_text:
+            self._shown(self._reader.add(piece.told_text))
+        found = self._shown(self._reader.add(piece.text))
+        if piece.finish_reason is None:
+            return found
+        rest = self._shown(self._reader.flush())
+        self.has_reasoned |= self._reader.is_reasoning
+        is_known = bool(piece.told_text) and not piece.token_ids
+        return found if is_known else found + rest
+
+    def _shown(self, found: AnswerDelta) -> AnswerDelta:
+        """Return what the client may have of it, and count it."""
+        self.has_reasoned |= bool(found.reasoning)
+        if not self._options.includes_reasoning:
+            found = replace(found, reasoning="")
+        calls = self._options.calls
+        if calls is not None and not calls.allows_many:  # the first one is kept, as in vLLM
+            found = replace(found, calls=found.calls[: max(1 - self.num_calls, 0)])
+        self.num_calls += len(found.calls)
+        return found
+
+    def ends_with_calls(self, piece: OutputChunk) -> bool:
+        """Return whether the answer has ended in order to call functions.
+
+        A call of a function that the client named does not count, as in vLLM.
+        """
+        calls = self._options.calls
+        is_over = piece.finish_reason is FinishReason.STOP
+        return is_over and self.num_calls > 0 and (calls is None or calls.name is None)

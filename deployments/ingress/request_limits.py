@@ -1,11 +1,18 @@
-"""The limits of one request, whatever the model's context has room for."""
+"""The cost of one request: its limits, and threads for work whose cost the caller chooses.
+
+The size of the work decides the thread, so short work never waits for long work. A flood of long
+work keeps one thread busy. The event loop does the shortest work itself.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from deployments.ingress.generation_request import (
     MAX_BAD_WORDS,
@@ -32,6 +39,15 @@ _MAX_ENTRIES = {
     "allowed_token_ids": MAX_ALLOWED_IDS,
 }
 """Maximum entries of the lists and objects of a request, by field."""
+
+INLINE = 2_000
+"""Maximum size, in characters or IDs, of the event loop's own work: at most 2 ms."""
+_BOUNDS = (20_000, 200_000)
+"""Maximum sizes of the lanes but the last one."""
+_BYTES_PER_CHAR = 10
+"""Bytes of a message that are read in the time in which one character is tokenized."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +86,10 @@ class RequestLimits:
     def check_messages(self, messages: Sequence[Mapping[str, Any]]) -> int:
         """Return the number of characters in the messages. Raises InvalidRequestError."""
         self.check_entries("messages", len(messages))
-        texts = (value for message in messages for value in message.values())
-        num_chars = sum(len(text) for text in texts if isinstance(text, str))
+        num_chars = 0
+        for message in messages:
+            for value in message.values():
+                num_chars += len(value) if isinstance(value, str) else 0
         self.check_prompt_chars(num_chars, "messages")
         return num_chars
 
@@ -96,10 +114,6 @@ class RequestLimits:
                 param=param,
                 code="integer_above_max_value",
             )
-
-    def longest_output(self, room: int) -> int:
-        """Return the maximum output of a request that sets no max_tokens."""
-        return room if self.max_output_tokens is None else min(room, self.max_output_tokens)
 
 
 def check_request_id(request_id: str) -> None:
@@ -151,7 +165,7 @@ def check_stop(stops: Sequence[str]) -> None:
             param="stop",
             code="array_above_max_length",
         )
-    if any(not stop for stop in stops):
+    if "" in stops:
         raise InvalidRequestError(
             "a stop string is empty: at least 1 character is needed", param="stop"
         )
@@ -163,3 +177,23 @@ def last_ids(prompt_token_ids: Sequence[int], count: int | None) -> Sequence[int
         return prompt_token_ids
     check_range("truncate_prompt_tokens", count, 1, math.inf, "at least 1")
     return prompt_token_ids[-count:]
+
+
+class Lanes:
+    """One thread for each range of sizes, for work such as tokenizing and rendering."""
+
+    def __init__(self) -> None:
+        self._threads = [
+            ThreadPoolExecutor(1, f"lane-{number}") for number in range(len(_BOUNDS) + 1)
+        ]
+
+    async def run(self, size: int, call: Callable[[], Result]) -> Result:
+        """Return `call()`. `size` is the number of characters or IDs of the whole request."""
+        if size <= INLINE:
+            return call()
+        thread = self._threads[bisect_left(_BOUNDS, size)]
+        return await asyncio.get_running_loop().run_in_executor(thread, call)
+
+    async def read(self, num_bytes: int, call: Callable[[], Result]) -> Result:
+        """Return `call()`, which reads a message of `num_bytes`."""
+        return await self.run(num_bytes // _BYTES_PER_CHAR, call)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -23,10 +24,8 @@ from deployments.names import NO_KEY
 from deployments.observability.json_logs import Fields
 from deployments.observability.logs import REQUESTS
 from deployments.observability.metrics.request_times import RequestWatch
-from deployments.observability.tracing.request_span import TracedAnswer
 from deployments.observability.tracing.requests import RequestScope, begin_scope, current_scope
 from specdec_core.config import SpecMethod
-from specdec_core.request import RequestStats
 
 Protocol: TypeAlias = Literal["http", "grpc"]
 Values: TypeAlias = dict[str, str | int | float]
@@ -49,86 +48,79 @@ class RequestRecord:
     """Status of the answer. An error within an HTTP stream comes after the client has received
     200."""
     began_s: float = field(default_factory=time.perf_counter)
-    _generations: Sequence[Generation] = ()
-    _method: str = SpecMethod.NONE
-    _watches: list[tuple[Generation, RequestWatch]] = field(default_factory=list)
-
-    def begin(self, generations: Sequence[Generation], method: str) -> None:
-        """Note that the request was checked. `method` is the drafting method that it may use."""
-        self._generations, self._method = generations, method
-
-    def watch(self, generation: Generation, watch: RequestWatch) -> None:
-        """Note that a choice begins, which `watch` observes."""
-        self._watches.append((generation, watch))
+    generations: Sequence[Generation] = ()
+    """The choices, once the request was checked."""
+    method: str = SpecMethod.NONE
+    """The drafting method that the request may use."""
+    watches: list[tuple[Generation, RequestWatch]] = field(default_factory=list)
+    """The choices that have begun, each with its times and its last chunk."""
 
     def fields(self) -> Fields:
         """Return the log line, without unknown values."""
-        told = [
-            (generation, watch.last)
-            for generation, watch in self._watches
-            if watch.last is not None
-        ]
-        values = self._who()
-        if self._generations:
-            values |= self._tokens(told)
-        values["duration_ms"] = _ms(time.perf_counter() - self.began_s)
-        return Fields("request", values | self._end(told))
-
-    def _who(self) -> Values:
         values: Values = {}
-        if self._generations:
-            values["request_id"] = self._generations[0].request.request_id
+        if self.generations:
+            values["request_id"] = self.generations[0].request.request_id
         scope = current_scope()
         if scope is not None and scope.context.is_valid:
             values["trace_id"] = format_trace_id(scope.context.trace_id)
         if self.key is not None:
             values["key"] = self.key or NO_KEY
-        return values | {"protocol": self.protocol, "route": self.route}
+        values |= {"protocol": self.protocol, "route": self.route}
+        if self.generations:
+            values |= self._tokens()
+        values["duration_ms"] = round(1000 * (time.perf_counter() - self.began_s), 1)
+        return Fields("request", values | self._end())
 
-    def _tokens(self, told: Sequence[tuple[Generation, TracedAnswer]]) -> Values:
+    def _tokens(self) -> Values:
         """Return the token counts, as in `usage`.
 
         A prompt counts once. Tokens that the client brought back count as output, too. The
         scheduler reports statistics at the end of a choice, so they cover only the choices that
         have ended.
         """
-        asked = [one.request for one in self._generations]
-        prompts = [one.request.prompt_token_ids for one in self._generations if one.choice == 0]
+        num_prompt = num_resumed = num_output = num_cached = num_drafted = num_accepted = 0
+        for one in self.generations:
+            num_prompt += len(one.request.prompt_token_ids) if one.choice == 0 else 0
+            num_resumed += len(one.request.resume_token_ids)
+        first_s, has_stats = math.inf, False
+        for one, watch in self.watches:
+            first_s = first_s if watch.first_s is None else min(first_s, watch.first_s)
+            last = watch.last
+            if last is None:
+                continue
+            num_output += last.index + len(last.token_ids)
+            if last.stats is not None:
+                has_stats = True
+                num_cached += last.stats.num_cached_tokens if one.choice == 0 else 0
+                num_drafted += last.stats.num_drafted
+                num_accepted += last.stats.num_accepted
         values: Values = {
-            "choices": len(asked),
-            "prompt_tokens": sum(map(len, prompts)),
-            "resumed_tokens": sum(len(one.resume_token_ids) for one in asked),
-            "output_tokens": sum(last.index + len(last.token_ids) for _, last in told),
+            "choices": len(self.generations),
+            "prompt_tokens": num_prompt,
+            "resumed_tokens": num_resumed,
+            "output_tokens": num_output,
         }
-        stats = [(one.choice, last.stats) for one, last in told if last.stats is not None]
-        if stats:
-            values["cached_tokens"] = sum(
-                each.num_cached_tokens for choice, each in stats if choice == 0
-            )
-            values |= self._speculation([each for _, each in stats])
-        first_s = [watch.first_s for _, watch in self._watches if watch.first_s is not None]
-        if first_s:
-            values["ttft_ms"] = _ms(min(first_s) - self.began_s)
-        return values
-
-    def _speculation(self, stats: Sequence[RequestStats]) -> Values:
-        num_drafted = sum(each.num_drafted for each in stats)
-        num_accepted = sum(each.num_accepted for each in stats)
-        values: Values = {
-            "drafter": str(self._method if num_drafted else SpecMethod.NONE),
-            "drafted_tokens": num_drafted,
-            "accepted_tokens": num_accepted,
-        }
+        if has_stats:
+            values["cached_tokens"] = num_cached
+            values["drafter"] = str(self.method if num_drafted else SpecMethod.NONE)
+            values["drafted_tokens"] = num_drafted
+            values["accepted_tokens"] = num_accepted
         if num_drafted:
             values["acceptance_rate"] = round(num_accepted / num_drafted, 3)
+        if first_s < math.inf:
+            values["ttft_ms"] = round(1000 * (first_s - self.began_s), 1)
         return values
 
-    def _end(self, told: Sequence[tuple[Generation, TracedAnswer]]) -> Values:
-        reasons = [last.finish_reason.value for _, last in told if last.finish_reason is not None]
+    def _end(self) -> Values:
+        """Return how the answer ended, and its status."""
+        reasons = []
+        for _, watch in self.watches:
+            if watch.last is not None and watch.last.finish_reason is not None:
+                reasons.append(watch.last.finish_reason.value)
         values: Values = {}
         if self.error is not None:
             values |= {"finish_reason": "error", "error": type(self.error).__name__}
-        elif not reasons or len(reasons) < len(self._generations):
+        elif not reasons or len(reasons) < len(self.generations):
             return {"finish_reason": "cancelled"}  # nobody was answered
         else:
             values["finish_reason"] = ",".join(sorted(set(reasons)))
@@ -164,7 +156,3 @@ def recorded(protocol: Protocol, route: str) -> Iterator[None]:
     finally:
         if logger.isEnabledFor(logging.INFO):
             logger.info(record.fields())
-
-
-def _ms(seconds: float) -> float:
-    return round(1000 * seconds, 1)

@@ -2,12 +2,16 @@
 
 Many requests share one stream. After a lost stream, every open request is submitted again with the
 token IDs that its client already has. The client sees a pause, then the same tokens.
+
+Normally the output of a round is sent immediately. If the ingress takes more than its share of the
+machine, the events of several rounds are merged into one chunk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import time
 import uuid
@@ -19,7 +23,6 @@ from deployments.config.service import RESUME_TIMEOUT_S
 from deployments.errors import PoolUnavailableError, ReleasedError, error_of
 from deployments.ingress.cells.client import OnAccepted
 from deployments.ingress.open_requests import OpenRequests
-from deployments.ingress.pace import ChunkPacing
 from deployments.observability.metrics.request_times import REPLAY_DIVERGED, IngressTimes
 from deployments.observability.tracing.requests import carried_trace
 from deployments.wire.endpoint import Address
@@ -34,6 +37,17 @@ logger = logging.getLogger(__name__)
 
 AWAY = "the coordinator is not available; try again"
 NO_TARGET = "no target has been available for too long; try again"
+
+MOST_HELD_S = 0.05
+"""Maximum hold time in seconds, with 20 chunks a second per stream. A reader sees no difference."""
+SHARE_PER_CORE = 0.025
+"""Share of the machine's cores for one ingress. Its proxy costs about the same again."""
+MOST_SHARE = 0.5
+"""Maximum share, in cores. An ingress has one event loop; from half a core on, its own work
+waits."""
+LOOK_S = 0.25
+_LEAST_HELD_S = 0.002
+"""Minimum hold time in seconds. Rounds that follow each other sooner cannot be distinguished."""
 
 Outgoing = asyncio.Queue[pb.GenerateUp | None]
 Events = asyncio.Queue[TokenEvent | Exception]
@@ -253,11 +267,6 @@ class SchedulerClient:
     def _send_abort(self, request_id: str) -> None:
         self._send(pb.GenerateUp(abort=public_pb.AbortRequest(request_id=request_id)))
 
-    def _tell_pace(self, hold_s: float) -> None:
-        if hold_s != self._told_hold_s:
-            self._told_hold_s = hold_s
-            self._send(pb.GenerateUp(pace=pb.Pace(hold_s=hold_s)))
-
     def _submit(self, request: Request, *, resume: bool) -> None:
         trace = self._open.trace_of(request.request_id)
         asks = self._open.awaits_acceptance(request.request_id)
@@ -272,7 +281,10 @@ class SchedulerClient:
         for event in message.events:
             self._take_event(event)
         if self._pace is not None and message.events:
-            self._tell_pace(self._pace.hold_s())
+            hold_s = self._pace.hold_s()
+            if hold_s != self._told_hold_s:
+                self._told_hold_s = hold_s
+                self._send(pb.GenerateUp(pace=pb.Pace(hold_s=hold_s)))
         for answer in message.aborts:
             for outcome in self._aborts.pop(answer.request_id, []):
                 if not outcome.done():
@@ -309,3 +321,37 @@ class SchedulerClient:
 async def _messages(outgoing: Outgoing) -> AsyncIterator[pb.GenerateUp]:
     while (message := await outgoing.get()) is not None:
         yield message
+
+
+def share_of(num_cores: int) -> float:
+    """Return the number of cores that one ingress may take before it holds events."""
+    return min(SHARE_PER_CORE * num_cores, MOST_SHARE)
+
+
+class ChunkPacing:
+    """Paces the chunks of one ingress. It measures the process at intervals, while there are
+    events."""
+
+    def __init__(
+        self,
+        share: float | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._share = share_of(os.cpu_count() or 1) if share is None else share
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._looked_s, self._spent_s = clock(), cpu_clock()
+        self._hold_s = 0.0
+
+    def hold_s(self) -> float:
+        """Return how many seconds events may wait. 0: they are sent immediately."""
+        since_s = self._clock() - self._looked_s
+        if since_s >= LOOK_S:
+            spent_s = self._cpu_clock()
+            num_cores = (spent_s - self._spent_s) / since_s
+            self._looked_s, self._spent_s = self._looked_s + since_s, spent_s
+            wanted_s = max(self._hold_s, _LEAST_HELD_S) * num_cores / self._share
+            self._hold_s = min(wanted_s, MOST_HELD_S) if wanted_s > _LEAST_HELD_S else 0.0
+        return self._hold_s

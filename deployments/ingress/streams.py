@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from deployments.errors import DeadlineError
+from deployments.ingress.open_requests import parted
 from deployments.ingress.output import OutputChunk, joined
+from specdec_core.request import Request, TokenEvent
 
 Item = TypeVar("Item")
 
@@ -60,7 +62,7 @@ async def begin(
     accepted. The wait lasts at most `patience_s` seconds. Raises the error of a request that was
     refused meanwhile.
     """
-    begun = Begun(asyncio.create_task(_first(pieces)), pieces)
+    begun = Begun(asyncio.ensure_future(anext(pieces)), pieces)
     try:
         either: list[asyncio.Future[Any]] = [begun.first, admission.complete]
         await asyncio.wait(either, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
@@ -72,8 +74,19 @@ async def begin(
     return begun
 
 
-async def _first(pieces: AsyncGenerator[Item]) -> Item:
-    return await anext(pieces)
+def events_of(request: Request, events: AsyncGenerator[TokenEvent]) -> AsyncGenerator[TokenEvent]:
+    """Return the events with the request's time limit, split where the client's own tokens end."""
+    if request.resume_token_ids:
+        events = divided(events, len(request.resume_token_ids))
+    return events if request.timeout_s is None else within(request.timeout_s, events)
+
+
+async def divided(events: AsyncGenerator[TokenEvent], count: int) -> AsyncGenerator[TokenEvent]:
+    """Yield the events, split so that none has tokens on both sides of the first `count`."""
+    async with contextlib.aclosing(events):
+        async for event in events:
+            for part in parted(event, count):
+                yield part
 
 
 async def within(timeout_s: float, items: AsyncGenerator[Item]) -> AsyncGenerator[Item]:

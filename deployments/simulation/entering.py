@@ -7,8 +7,8 @@ import contextlib
 from functools import partial
 from typing import Protocol
 
-from deployments.ingress.client_resume import events_of
 from deployments.ingress.scheduler_client import SchedulerClient
+from deployments.ingress.streams import events_of
 from deployments.simulation.peer import Peer, Surroundings
 from deployments.simulation.record import Violation
 from specdec_core.request import Request, TokenEvent

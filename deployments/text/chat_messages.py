@@ -14,7 +14,10 @@ from specdec_core.errors import InvalidRequestError
 
 def checked_tools(tools: Sequence[Any]) -> list[dict[str, Any]]:
     """Return OpenAI's list of functions, without null parameters. Raises InvalidRequestError."""
-    return [_checked_tool(tool, f"tools.{index}") for index, tool in enumerate(tools)]
+    checked = []
+    for index, tool in enumerate(tools):
+        checked.append(_checked_tool(tool, f"tools.{index}"))
+    return checked
 
 
 def _checked_tool(tool: Any, where: str) -> dict[str, Any]:
@@ -57,16 +60,6 @@ class TemplateInput:
     variables: Mapping[str, Any] = field(default_factory=dict)
     add_generation_prompt: bool = True
     continues_final_message: bool = False
-
-    @property
-    def by_name(self) -> dict[str, Any]:
-        """Values by the names that templates use."""
-        return {
-            **self.variables,
-            "messages": self.messages,
-            "tools": list(self.tools) or None,
-            "add_generation_prompt": self.add_generation_prompt,
-        }
 
 
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
@@ -120,7 +113,10 @@ def checked_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         raise InvalidRequestError(
             "messages is empty: at least 1 message is needed", param="messages"
         )
-    return [_checked_message(f"messages.{i}", message) for i, message in enumerate(messages)]
+    checked = []
+    for i, message in enumerate(messages):
+        checked.append(_checked_message(f"messages.{i}", message))
+    return checked
 
 
 def _checked_message(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,23 +131,19 @@ def _checked_message(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(role, str) or not role:
         raise _wrong_type(f"{where}.role", "a string that is not empty")
     checked: dict[str, Any] = {"role": role, "content": _content(where, role, message)}
-    calls = _checked_calls(f"{where}.tool_calls", message.get("tool_calls") or [])
-    if calls:
-        checked["tool_calls"] = calls
+    if message.get("tool_calls"):
+        checked["tool_calls"] = _checked_calls(f"{where}.tool_calls", message["tool_calls"])
     for name in ("name", "tool_call_id"):
         if message.get(name):
             checked[name] = _text(f"{where}.{name}", message[name])
-    return checked | _reasoning(message)
-
-
-def _reasoning(message: Mapping[str, Any]) -> dict[str, str]:
-    """Return an answer's reasoning under the names that transformers gives it for templates."""
-    given = {name: message.get(name) for name in REASONING_FIELDS}
-    texts = {name: text for name, text in given.items() if isinstance(text, str) and text}
-    if not texts:
-        return {}
-    first = next(iter(texts.values()))
-    return {"thinking": first, **texts, "reasoning_content": first}
+    reasoning: dict[str, str] = {}
+    for name in REASONING_FIELDS:
+        if isinstance(message.get(name), str) and message[name]:
+            reasoning[name] = message[name]
+    if reasoning:  # under the names that transformers gives it for templates
+        first = next(iter(reasoning.values()))
+        checked |= {"thinking": first, **reasoning, "reasoning_content": first}
+    return checked
 
 
 def _content(where: str, role: str, message: Mapping[str, Any]) -> str:
@@ -163,8 +155,10 @@ def _content(where: str, role: str, message: Mapping[str, Any]) -> str:
             param=f"{where}.content",
             code="missing_required_parameter",
         )
-    parts = content if isinstance(content, list) else [content]
-    texts = [_part_text(f"{where}.content", part) for part in parts if part is not None]
+    texts = []
+    for part in content if isinstance(content, list) else [content]:
+        if part is not None:
+            texts.append(_part_text(f"{where}.content", part))
     if message.get("refusal"):
         texts.append(_text(f"{where}.refusal", message["refusal"]))
     return "\n".join(filter(None, texts))

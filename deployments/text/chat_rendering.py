@@ -57,8 +57,11 @@ class ChatOptions:
 def template_variables(named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variables of a request for the template. Null leaves a variable out."""
     no_effort = named.get("reasoning_effort") == "none"
-    thinking = {"enable_thinking": False} if no_effort else {}
-    return thinking | {name: value for name, value in named.items() if value is not None}
+    variables: dict[str, Any] = {"enable_thinking": False} if no_effort else {}
+    for name, value in named.items():
+        if value is not None:
+            variables[name] = value
+    return variables
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,14 @@ class ChatTemplate:
         """Source of the template and of the one for requests with tools."""
         return self.source + (self.tool_use.source if self.tool_use is not None else "")
 
-    def render(self, variables: Mapping[str, Any]) -> str:
+    def render(self, given: TemplateInput) -> str:
         """Return the text. Raises InvalidRequestError if the template fails."""
+        variables = {
+            **given.variables,
+            "messages": given.messages,
+            "tools": list(given.tools) or None,
+            "add_generation_prompt": given.add_generation_prompt,
+        }
         try:
             return self.compiled.render(variables)
         except Exception as error:  # a template may fail in any way on its input
@@ -176,16 +185,15 @@ class Marks:
 
     def put(self, given: TemplateInput) -> TemplateInput:
         """Return the conversation with a mark in every text that must be shown."""
+        messages, tools, variables = [], [], dict(given.variables)
         last = len(given.messages) - 1 if given.continues_final_message else None
-        messages = [
-            self._message(f"messages.{i}", message, is_continued=i == last)
-            for i, message in enumerate(given.messages)
-        ]
-        tools = [self._tool(f"tools.{i}", tool) for i, tool in enumerate(given.tools)]
-        variables = {
-            name: tools if tools and value == list(given.tools) else value
-            for name, value in given.variables.items()  # SmolLM3 takes tools as `xml_tools`
-        }
+        for i, message in enumerate(given.messages):
+            messages.append(self._message(f"messages.{i}", message, is_continued=i == last))
+        for i, tool in enumerate(given.tools):
+            tools.append(self._tool(f"tools.{i}", tool))
+        for name, value in given.variables.items():
+            if tools and value == list(given.tools):  # SmolLM3 takes tools as `xml_tools`
+                variables[name] = tools
         return replace(given, messages=messages, tools=tools, variables=variables)
 
     def check(self, rendered: str, *, is_cut: bool) -> None:
@@ -375,7 +383,7 @@ def _checked(template: ChatTemplate, given: TemplateInput) -> str:
     text = _prompt(template, given)
     marks = Marks()
     try:
-        marked = template.render(marks.put(given).by_name)
+        marked = template.render(marks.put(given))
     except InvalidRequestError:  # it reads the texts, and refuses what it does not show
         return text
     marks.check(marked, is_cut=given.continues_final_message)
@@ -388,13 +396,13 @@ def _prompt(template: ChatTemplate, given: TemplateInput) -> str:
     The same method as in transformers, so that prompts are the same.
     """
     if not given.continues_final_message:
-        return template.render(given.by_name)
+        return template.render(given)
     *others, last = given.messages
     final = last["content"]
     if last.get("tool_calls"):
         raise _cannot_continue("it has tool_calls")
     tagged = replace(given, messages=[*others, {**last, "content": final + _TAG}])
-    rendered = template.render(tagged.by_name)
+    rendered = template.render(tagged)
     end = rendered.rfind(_TAG.rstrip())
     if end < 0 or final.strip() not in rendered:
         raise _cannot_continue("the chat template does not show the last message as it is")

@@ -10,7 +10,6 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, Protocol
 
 
@@ -51,7 +50,8 @@ class StopStrings:
 
     def flush(self) -> str:
         """Return what was held back, when no stop string came of it."""
-        return self._take(len(self._held)) if self.stop_string is None else ""
+        has_rest = self._held and self.stop_string is None
+        return self._take(len(self._held)) if has_rest else ""
 
     def _take(self, count: int) -> str:
         """Remove `count` characters from the held text; return those that are shown."""
@@ -103,10 +103,10 @@ def token_bytes_of(vocabulary: Vocabulary) -> Callable[[int], bytes]:
     def token_bytes(token_id: int) -> bytes:
         piece = vocabulary.id_to_token(token_id) or ""
         if "ByteLevel" in names:
-            # As the decoder does: a piece with any other letter is its own text.
-            if not all(letter in _LETTERS for letter in piece):
+            try:
+                return bytes(map(_LETTERS.__getitem__, piece))
+            except KeyError:  # as the decoder does: with any other letter it is its own text
                 return piece.encode()
-            return bytes(_LETTERS[letter] for letter in piece)
         byte = _BYTE_TOKEN.fullmatch(piece)
         if byte is not None and "ByteFallback" in names:
             return bytes([int(byte[1], base=16)])
@@ -153,6 +153,8 @@ _MAX_UNFINISHED = 64
 """Maximum IDs of a prompt's end that are searched for the end of a character."""
 _NUM_CONTEXT = 8
 """Prompt IDs that an answer is decoded after."""
+_CONTINUING = frozenset(bytes([byte]) for byte in range(0x80, 0xC0))
+"""First bytes of a text that begins within a UTF-8 character."""
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -250,15 +252,17 @@ def answer_detokenizer(
     decode = text.decode if hidden is None else text.decode_all
     hidden = text.hidden_tokens if hidden is None else hidden
     end = len(prompt_token_ids) - num_unfinished(prompt_token_ids, text.token_bytes)
-    backwards = (prompt_token_ids[index] for index in range(end - 1, -1, -1))
-    seen = [i for i in islice((i for i in backwards if i not in hidden), _NUM_CONTEXT)][::-1]
-    starts = (index for index, i in enumerate(seen) if not _continues(text.token_bytes(i)))
-    return IncrementalDetokenizer(
-        decode,
-        hidden,
-        context=seen[next(starts, 0) :],
-        pending=prompt_token_ids[end:],
-    )
+    context: list[int] = []
+    for index in range(end - 1, -1, -1):
+        if len(context) == _NUM_CONTEXT:
+            break
+        if prompt_token_ids[index] not in hidden:
+            context.insert(0, prompt_token_ids[index])
+    for start, token_id in enumerate(context):
+        if text.token_bytes(token_id)[:1] not in _CONTINUING:
+            context = context[start:]
+            break
+    return IncrementalDetokenizer(decode, hidden, context, pending=prompt_token_ids[end:])
 
 
 def answer_text(
@@ -292,8 +296,3 @@ def _without_incomplete(text: str, shown: str) -> str:
     """Return `text` up to an incomplete character, but at least the text that is `shown`."""
     certain = text.rstrip(_INCOMPLETE)
     return certain if certain.startswith(shown) else shown
-
-
-def _continues(content: bytes) -> bool:
-    """Whether these bytes begin within a UTF-8 character."""
-    return bool(content) and content[0] & 0xC0 == 0x80

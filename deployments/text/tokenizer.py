@@ -186,11 +186,19 @@ class TextModel:
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
     ) -> str:
+        """Return the text of a conversation. Raises InvalidRequestError, also for names of
+        variables that are taken."""
         options = options or ChatOptions()
+        taken = sorted(options.variables.keys() & {*_OWN_VARIABLES, *self.special_tokens})
+        if taken:
+            raise InvalidRequestError(
+                f"chat_template_kwargs: requests may not set {taken[0]!r}",
+                param=f"chat_template_kwargs.{taken[0]}",
+            )
         given = TemplateInput(
             messages=messages,
             tools=options.tools,
-            variables=self._variables(options.variables),
+            variables={**self.special_tokens, **options.variables},
             add_generation_prompt=options.add_generation_prompt,
             continues_final_message=options.continues_final_message,
         )
@@ -203,20 +211,10 @@ class TextModel:
             )
         return render(self.template, given)
 
-    def _variables(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the template's variables. Raises InvalidRequestError for names that are taken."""
-        taken = sorted(given.keys() & {*_OWN_VARIABLES, *self.special_tokens})
-        if taken:
-            raise InvalidRequestError(
-                f"chat_template_kwargs: requests may not set {taken[0]!r}",
-                param=f"chat_template_kwargs.{taken[0]}",
-            )
-        return {**self.special_tokens, **given}
-
     def check_ids(self, token_ids: Sequence[int], name: str) -> tuple[int, ...]:
         """Return the IDs, all of the vocabulary. Raises InvalidRequestError that begins with
         `name`."""
-        limit = self.vocab_size
+        limit = self.backend.get_vocab_size()
         if token_ids and not (min(token_ids) >= 0 and max(token_ids) < limit):
             wrong = next(i for i in token_ids if not 0 <= i < limit)
             raise InvalidRequestError(

@@ -15,8 +15,7 @@ from opentelemetry.trace import Tracer
 from deployments.config.client_limits import ClientLimits
 from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.server import PortLimits, start_server
-from deployments.ingress.pace import ChunkPacing
-from deployments.ingress.scheduler_client import SchedulerClient
+from deployments.ingress.scheduler_client import ChunkPacing, SchedulerClient
 from deployments.observability.tracing.lease_spans import LeaseSpans
 from deployments.observability.tracing.scheduler_spans import SchedulerSpans
 from deployments.replica.work_loop import WorkLoop

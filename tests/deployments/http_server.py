@@ -19,8 +19,8 @@ from deployments.config.client_limits import ClientLimits
 from deployments.config.service import SpecMetrics, UnknownFieldsMode
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.pace import ChunkPacing
 from deployments.ingress.request_limits import RequestLimits
+from deployments.ingress.scheduler_client import ChunkPacing
 from deployments.names import MetricsCompat
 from deployments.observability.tracing.requests import RequestSpans
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits

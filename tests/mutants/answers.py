@@ -12,7 +12,7 @@ _CUT = _READ + "test_an_answer_is_split_alike_wherever_it_is_cut"
 MUTANTS = (
     Mutant(
         name="marks-stay-hidden",
-        path="deployments/ingress/chat_reading.py",
+        path="deployments/ingress/output.py",
         old="view=replace(ask.view, hidden_tokens=self._hidden),",
         new="view=ask.view,",
         breaks="reasoning of models with marks that are special tokens is content",
@@ -20,7 +20,7 @@ MUTANTS = (
     ),
     Mutant(
         name="reasoning-counted-from-the-cut",
-        path="deployments/ingress/answer.py",
+        path="deployments/ingress/output.py",
         old="(*piece.told_offsets, *piece.text_offsets)",
         new="piece.text_offsets",
         breaks="a resumed stream counts fewer tokens of reasoning",
@@ -44,7 +44,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-named-call-ends-as-others",
-        path="deployments/ingress/answer.py",
+        path="deployments/ingress/output.py",
         old=" and (calls is None or calls.name is None)",
         new="",
         breaks="a client of vLLM that names a function gets another finish reason",
@@ -60,7 +60,7 @@ MUTANTS = (
     ),
     Mutant(
         name="reasoning-of-earlier-turns",
-        path="deployments/ingress/chat_reading.py",
+        path="deployments/ingress/output.py",
         old="        if options.begins_in_prompt:\n",
         new="        if True:\n",
         breaks="an answer that the prompt does not begin is read as an earlier turn's reasoning",

@@ -99,9 +99,9 @@ MUTANTS = (
     ),
     Mutant(
         name="choices-share-one-seed",
-        path="deployments/ingress/generation_request.py",
-        old="derive_seed(first.params.seed, j))",
-        new="first.params.seed)",
+        path="deployments/ingress/generation.py",
+        old="derive_seed(params.seed, choice)",
+        new="params.seed",
         breaks="all choices of n are the same text",
         killed_by="tests/deployments/http/test_choices.py::"
         "test_n_choices_stand_in_order_and_each_has_its_own_seed",

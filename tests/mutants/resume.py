@@ -112,7 +112,7 @@ MUTANTS = (
     ),
     Mutant(
         name="calls-begin-at-the-cut",
-        path="deployments/ingress/answer.py",
+        path="deployments/ingress/output.py",
         old="        if piece.told_text:\n",
         new="        if piece.told_text and self.num_calls < 0:\n",
         breaks="a tool call that was cut in two is told as text",
@@ -120,7 +120,7 @@ MUTANTS = (
     ),
     Mutant(
         name="held-back-call-told-again",
-        path="deployments/ingress/answer.py",
+        path="deployments/ingress/output.py",
         old="return found if is_known else found + rest",
         new="return found + rest",
         breaks="who brings back a whole answer is told its end again",

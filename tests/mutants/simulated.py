@@ -222,8 +222,8 @@ MUTANTS = (
     _seeded(
         "gap-not-asked-for",
         "deployments/ingress/open_requests.py",
-        old="            return entry.resumed()\n        entry.emitted",
-        new="            return None\n        entry.emitted",
+        old="            return entry.resumed()\n        if overlap > 0",
+        new="            return None\n        if overlap > 0",
         breaks="a client whose news was lost waits for ever",
     ),
     _seeded(
@@ -250,8 +250,8 @@ MUTANTS = (
     Mutant(
         name="ended-request-stays-open",
         path="deployments/ingress/open_requests.py",
-        old="            del self._open[event.request_id]\n        return fresh",
-        new="            entry.pinned_fingerprint = event.pinned_fingerprint\n        return fresh",
+        old="            del self._open[event.request_id]\n        return event",
+        new="            entry.pinned_fingerprint = event.pinned_fingerprint\n        return event",
         breaks="an ingress ends requests that have ended, and tells its coordinator of each",
         killed_by="tests/deployments/ingress/test_resuming.py::test_its_last_news_ends_a_request",
     ),

@@ -196,7 +196,7 @@ MUTANTS = (
     ),
     Mutant(
         name="holds-without-bound",
-        path="deployments/ingress/pace.py",
+        path="deployments/ingress/scheduler_client.py",
         old="min(wanted_s, MOST_HELD_S)",
         new="wanted_s",
         breaks="a busy ingress lets its clients wait for ever",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deployments.errors import WrongTypeError
-from deployments.ingress.answer import AnswerOptions
+from deployments.ingress.generation_request import AnswerOptions
 from deployments.text.answers.asking import CallsAsked
 from deployments.text.chat_messages import checked_messages, checked_tools
 from deployments.text.chat_rendering import ChatOptions, template_variables

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from deployments.api.grpc.chat import answer_options
-from deployments.ingress.generation_request import GenerationRequest, Resume
-from deployments.ingress.output import OutputOptions
+from deployments.ingress.generation_request import GenerationRequest, OutputOptions, Resume
 from deployments.text.structured_output import ANY_OBJECT, choice, json_schema, lark, regex
 from deployments.wire.request_codec import drafting_from_pb
 from specdec.v1 import generation_pb2 as pb

@@ -21,11 +21,10 @@ from deployments.api.grpc.chat import chat_of
 from deployments.api.grpc.requests import request_of
 from deployments.error_status import public_error, status_of
 from deployments.errors import BodyTooLargeError, RequestFailedError
-from deployments.ingress.answer import ReadAnswer
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.generation_request import Generation
-from deployments.ingress.output import OutputChunk, joined
+from deployments.ingress.output import OutputChunk, ReadAnswer, joined
 from deployments.ingress.request_log import current_record, recorded
 from deployments.observability.metrics.visibility import visible
 from deployments.observability.tracing.requests import traced_call

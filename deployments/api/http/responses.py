@@ -18,9 +18,8 @@ from deployments.api.http.logprob_json import (
 )
 from deployments.api.http.sse import Frame, server_sent
 from deployments.config.service import SpecMetrics
-from deployments.ingress.answer import ReadAnswer
 from deployments.ingress.generation_request import Generation
-from deployments.ingress.output import OutputChunk
+from deployments.ingress.output import OutputChunk, ReadAnswer
 from deployments.observability.metrics.request_times import Timer
 from deployments.text.answers.reading import AnswerDelta
 from specdec_core.request import RequestStats

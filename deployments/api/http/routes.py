@@ -39,9 +39,8 @@ from deployments.error_status import error_body
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.generation_request import GenerationRequest
-from deployments.ingress.lanes import INLINE, Lanes
 from deployments.ingress.output import OutputChunk, joined
-from deployments.ingress.request_limits import last_ids
+from deployments.ingress.request_limits import INLINE, Lanes, last_ids
 from deployments.ingress.request_log import current_record
 from deployments.ingress.streams import Admission, Begun, begin
 from deployments.names import MetricsCompat

@@ -18,9 +18,12 @@ from pydantic_core import from_json
 from deployments.api.http.known_fields import NAMES, check_neutral
 from deployments.api.http.unknown_fields import UnknownFields, unknown_names
 from deployments.errors import WrongTypeError
-from deployments.ingress.answer import AnswerOptions
-from deployments.ingress.generation_request import GenerationRequest, Resume
-from deployments.ingress.output import OutputOptions
+from deployments.ingress.generation_request import (
+    AnswerOptions,
+    GenerationRequest,
+    OutputOptions,
+    Resume,
+)
 from deployments.text.answers.asking import CallsAsked
 from deployments.text.chat_messages import checked_tools
 from deployments.text.chat_rendering import ChatOptions, template_variables

@@ -16,7 +16,6 @@ from deployments.api.http.routes import streamed, whole
 from deployments.api.http.sse import END
 from deployments.config.service import SpecMetrics
 from deployments.ingress.generation_request import GenerationRequest
-from deployments.ingress.lanes import Lanes
 from deployments.ingress.output import OutputChunk
 from deployments.ingress.streams import Admission, begin
 from deployments.text.tokenizer import TextModel

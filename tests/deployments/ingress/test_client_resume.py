@@ -14,10 +14,14 @@ import pytest
 from deployments.api.http.responses import CHAT, Choice, Response
 from deployments.config.service import SpecMetrics
 from deployments.errors import FingerprintError
-from deployments.ingress.answer import AnswerOptions
 from deployments.ingress.client_resume import check_fingerprint
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.generation_request import Generation, GenerationRequest, Resume
+from deployments.ingress.generation_request import (
+    AnswerOptions,
+    Generation,
+    GenerationRequest,
+    Resume,
+)
 from deployments.ingress.output import OutputChunk
 from deployments.observability.metrics.request_times import IngressTimes
 from deployments.text.answers.asking import CallsAsked

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from deployments.ingress.first_target import first_target
+from deployments.ingress_replica import first_target
 
 
 class Cells:

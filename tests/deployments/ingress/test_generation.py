@@ -112,6 +112,7 @@ class _TellingPool:
 
     def __init__(self) -> None:
         self.told = asyncio.Event()
+        self.times = IngressTimes()
         self.num_left = 0
 
     def new_request_id(self) -> str:

@@ -15,10 +15,11 @@ from deployments.api.http.schemas import ChatBody, CompletionBody, parse_body
 from deployments.api.http.unknown_fields import UnknownFields
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.generation_request import GenerationRequest
-from deployments.ingress.lanes import INLINE, Lanes
 from deployments.ingress.request_limits import (
+    INLINE,
     MAX_ALLOWED_IDS,
     MAX_STOP_CHARS,
+    Lanes,
     RequestLimits,
 )
 from deployments.text.chat_rendering import ChatOptions

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from deployments.ingress.output import Output, OutputChunk, OutputOptions, joined
+from deployments.ingress.generation_request import OutputOptions
+from deployments.ingress.output import Output, OutputChunk, joined
 from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, TokenEvent

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deployments.ingress.pace import LOOK_S, MOST_HELD_S, ChunkPacing, share_of
+from deployments.ingress.scheduler_client import LOOK_S, MOST_HELD_S, ChunkPacing, share_of
 from specdec_core.config import SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from specdec_core.request import FinishReason, TokenEvent

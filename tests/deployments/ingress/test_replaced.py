@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from deployments.errors import PoolUnavailableError
-from deployments.ingress.redeploy_detector import REPLACED, RedeployDetector
 from deployments.ingress.scheduler_client import SchedulerClient
+from deployments.ingress_replica import REPLACED, RedeployDetector
 from deployments.wire.endpoint import Endpoint
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.request import Request, TokenEvent
@@ -51,7 +51,7 @@ def test_what_waits_for_a_target_is_given_up_when_the_checks_have_ended() -> Non
         ingress = Waiting()
         ingress.hear(0)
         for _ in range(3):
-            ingress.replaced.checked()
+            ingress.replaced.looks = 0
             await ingress.look(_CHECKS)
         assert not ingress.answer.done()
         await ingress.look(1)
@@ -66,7 +66,7 @@ def test_it_is_not_given_up_before_the_first_check_nor_beside_a_target() -> None
         ingress = Waiting()
         await ingress.look(3 * _CHECKS)
         ingress.hear(1)
-        ingress.replaced.checked()
+        ingress.replaced.looks = 0
         await ingress.look(3 * _CHECKS)
         assert not ingress.answer.done()
         ingress.hear(0)
@@ -83,7 +83,7 @@ def test_with_several_cells_one_that_has_a_target_is_enough() -> None:
         ingress = Ingress(cells)
         replaced = RedeployDetector(ingress.router)
         name = await ingress.begin()
-        replaced.checked()
+        replaced.looks = 0
         for _ in range(3 * _CHECKS):
             replaced.look()
         await asyncio.sleep(0)
