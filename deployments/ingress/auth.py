@@ -72,7 +72,8 @@ class Access:
         A web page may bind its own name to 127.0.0.1 and then read what a server there answers.
         Addresses cannot be bound so.
         """
-        name = _name_in(host).removesuffix(".")
+        has_port = ":" in host and not host.endswith("]")
+        name = (host.rpartition(":")[0] if has_port else host).strip("[]").lower().removesuffix(".")
         if not self._is_local_only or not name or _is_own(name):
             return
         if name not in self._allowed_hosts and ANY not in self._allowed_hosts:
@@ -105,12 +106,6 @@ def _digest_in(authorization: str | None) -> str | None:
         return None
     key = authorization[len(_SCHEME) :].strip()
     return key_digest(key) if key else None
-
-
-def _name_in(host: str) -> str:
-    """Return the name or address in a `Host` header, without its port."""
-    has_port = ":" in host and not host.endswith("]")
-    return (host.rpartition(":")[0] if has_port else host).strip("[]").lower()
 
 
 def _is_own(name: str) -> bool:

@@ -43,6 +43,7 @@ from deployments.ingress.request_log import current_record
 from deployments.ingress.streams import events_of, gathered, interleaved
 from deployments.observability.metrics.request_times import RequestWatch
 from deployments.observability.tracing.requests import RequestSpans, observed
+from deployments.text.chat_messages import Message
 from deployments.text.chat_rendering import ChatOptions
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.tokenizer import TextModel
@@ -143,16 +144,10 @@ class GenerationService:
         return await self.lanes.run(num_chars, encoded)
 
     async def encode_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        options: ChatOptions | None = None,
-        *,
-        num_bytes: int = 0,
+        self, messages: Sequence[Message], options: ChatOptions | None = None, *, num_bytes: int = 0
     ) -> tuple[int, ...]:
-        """Return the token IDs of a rendered chat.
-
-        `num_bytes` is the size of the request. Its tools and calls are rendered and encoded too.
-        """
+        """Return the token IDs of a rendered chat. `num_bytes` is the size of the request, with its
+        tools and calls."""
         size = max(self.limits.check_messages(messages), num_bytes)
         call = partial(self.text.encode_chat, messages, options)
         if options is None or options.template is None:
@@ -182,7 +177,7 @@ class GenerationService:
         A prompt's text is known if the client sent text.
         """
         for ids, _ in prompts:
-            self._check_room(len(ids), GenerationRequest())
+            self.limits.check_prompt(len(ids), self.max_model_len, "prompt")
 
         def echoed() -> list[tuple[str, tuple[int, ...]]]:
             return [
@@ -208,11 +203,12 @@ class GenerationService:
         `params` are those of another prompt of the same request, which were checked.
         """
         kept = last_ids(prompt_token_ids, ask.truncate_prompt_tokens)
-        self._check_room(len(kept), ask)
+        self.limits.check_prompt(len(kept), self.max_model_len, ask.prompt_field)
         prompt = self.text.check_ids(kept, ask.prompt_field)
-        self.limits.check_prompt(len(prompt), ask.prompt_field)
-        check_stop(ask.stop)
-        self._check_speculation(ask)
+        if ask.stop:
+            check_stop(ask.stop)
+        if ask.num_draft_tokens is not None or ask.spec_method is not None:
+            self._check_speculation(ask)
         check_request_id(ask.request_id)
         timeouts = [t for t in (ask.timeout_s, self.limits.timeout_s) if t is not None]
         request = Request(
@@ -231,41 +227,25 @@ class GenerationService:
         return Generation(request=request, stop=tuple(ask.stop), view=ask.view, reading=ask.reading)
 
     async def checked_choices(
-        self,
-        prompts: Sequence[Sequence[int]],
-        ask: GenerationRequest,
-        n: int,
-        *,
-        num_bytes: int = 0,
+        self, prompts: Sequence[Sequence[int]], ask: GenerationRequest, n: int, num_bytes: int = 0
     ) -> list[Generation]:
-        """As `prepare_choices`; the grammar is checked too, while other requests continue.
+        """Return `n` checked choices of every prompt, in prompt order.
 
-        `num_bytes`: size of the request, whose tools become a grammar if it demands a call.
+        IDs and seeds derive from those of the first one, so the same seed repeats the whole
+        request. `num_bytes`: size of the request, whose tools become a grammar if it demands a
+        call.
         """
+        check_choices(n, len(prompts))
         if ask.answer is not None:
             prepared = partial(self._chats.prepared, ask, ask.answer, prompts[0])
             ask = await self.lanes.read(num_bytes, prepared)
-        generations = self.prepare_choices(prompts, ask, n)
-        grammar = generations[0].request.params.grammar
-        if grammar is not None:
-            await self._grammars.check(grammar)
-        return generations
-
-    def prepare_choices(
-        self, prompts: Sequence[Sequence[int]], ask: GenerationRequest, n: int
-    ) -> list[Generation]:
-        """Return `n` choices of every prompt, in prompt order.
-
-        IDs and seeds derive from those of the first one, so the same seed repeats the whole
-        request.
-        """
-        check_choices(n, len(prompts))
         if ask.resume is not None:
             check_fingerprint(ask.resume, self.system_fingerprint)
             ask = with_seed(ask, ask.resume)
         first = self.prepare(prompts[0], ask)
         params = first.request.params
-        check_allowed_ids(len(params.allowed_token_ids), n * len(prompts))
+        if params.allowed_token_ids:
+            check_allowed_ids(len(params.allowed_token_ids), n * len(prompts))
         choices: list[Generation] = []
         for prompt in prompts:
             one = self.prepare(prompt, ask, params) if choices else first
@@ -278,7 +258,11 @@ class GenerationService:
                     params=replace(one.request.params, seed=seed),
                 )
                 choices.append(replace(one, request=request, choice=choice))
-        return choices if ask.resume is None else resumed(choices, ask, ask.resume, self.text)
+        if ask.resume is not None:
+            choices = resumed(choices, ask, ask.resume, self.text)
+        if params.grammar is not None:
+            await self._grammars.check(params.grammar)
+        return choices
 
     def run_choices(
         self,
@@ -289,9 +273,8 @@ class GenerationService:
     ) -> AsyncGenerator[tuple[int, OutputChunk]]:
         """Yield the chunks of all generations as they come, each with the index of its generation.
 
-        If one generation ends by an abort or an error, the others end too. `streams`: the client
-        gets the chunks as they come. `on_accepted` is called for each generation when the scheduler
-        has queued it.
+        If one generation ends by an abort or an error, the others end too. `streams`: the
+        client gets them so. `on_accepted` is called for each one that the scheduler has queued.
         """
         method = draft_method(self._speculation, generations[0].request)
         record = current_record()
@@ -382,22 +365,11 @@ class GenerationService:
                 param="speculative.method",
             )
 
-    def _check_room(self, prompt_len: int, ask: GenerationRequest) -> None:
-        if prompt_len >= self.max_model_len:
-            raise ContextLengthError(
-                f"the prompt is too long: it has {prompt_len} tokens",
-                self.max_model_len,
-                f"send at most {self.max_model_len - 1}",
-                param=ask.prompt_field,
-            )
-
     def _sampling(
         self, prompt_len: int, ask: GenerationRequest, resolved: SamplingParams | None
     ) -> SamplingParams:
-        """Return the sampling parameters of one prompt.
-
-        `resolved` holds those of another prompt of the request, so that the cost is paid once.
-        """
+        """Return the sampling parameters of one prompt. `resolved` are those of another prompt of
+        the request, so that the cost is paid once."""
         room, limit = self.max_model_len - prompt_len, self.limits.max_output_tokens
         own = self._sampling_defaults
         longest = min(room, own.get("max_tokens", room), room if limit is None else limit)

@@ -32,6 +32,7 @@ class _OpenRequest:
     pinned_fingerprint: str = ""
     """Numerics fingerprint of the exact targets that chose the emitted tokens; see Request."""
     trace: pb.TraceContext | None = None
+    """The span that the request belongs to, if it is traced."""
     on_accepted: OnAccepted | None = None
     was_sent: bool = False
     """True: a coordinator may know the request, and continues it.
@@ -92,11 +93,8 @@ class OpenRequests:
         was_sent: bool,
         on_accepted: OnAccepted | None = None,
     ) -> None:
-        """Add an open request.
-
-        `trace` is the span that the request belongs to, if it is traced. `was_sent`: it went to a
-        stream, which may break before the request arrives, or to another cell.
-        """
+        """Add an open request. `was_sent`: it went to a stream, which may break before the request
+        arrives, or to another cell."""
         if request.request_id in self._open:
             raise InvalidRequestError(
                 f"request_id {request.request_id!r} is in use", param="request_id"
@@ -152,11 +150,8 @@ class OpenRequests:
         return sent
 
     def take(self, event: TokenEvent) -> TokenEvent | Request | None:
-        """Return the part of an event that is new to the client.
-
-        If the event leaves a gap, return the request to submit again. Return None if no client
-        waits.
-        """
+        """Return the part of an event that is new to the client, or the request to submit again if
+        the event leaves a gap. Return None if no client waits."""
         entry = self._open.get(event.request_id)
         if entry is None:
             return None

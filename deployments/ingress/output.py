@@ -96,10 +96,8 @@ class Output:
         self._num_chars = 0
 
     def take(self, event: TokenEvent) -> OutputChunk:
-        """Return the chunk of an event.
-
-        Text is added token by token, so the cut never depends on how many tokens a round brought.
-        """
+        """Return the chunk of an event. Text is added token by token, so the cut never depends on
+        how many tokens a round brought."""
         if self._view.hides_output:
             return _without_tokens(event)
         shown, offsets, stops = "", [], self._stops
@@ -168,10 +166,7 @@ class ChatReading:
     def prepared(
         self, ask: GenerationRequest, options: AnswerOptions, prompt_token_ids: Sequence[int]
     ) -> GenerationRequest:
-        """Return `ask` with the reading of its answers and the grammar that they must follow.
-
-        Raises InvalidRequestError.
-        """
+        """Return `ask` with the reading of its answers and the grammar that they must follow."""
         answers = self._answers
         has_calls = answers is not None and answers.has_calls
         if options.calls is not None and options.needs_call and not has_calls:
@@ -273,10 +268,8 @@ class ReadAnswer:
         return found
 
     def ends_with_calls(self, piece: OutputChunk) -> bool:
-        """Return whether the answer has ended in order to call functions.
-
-        A call of a function that the client named does not count, as in vLLM.
-        """
+        """Return whether the answer has ended in order to call functions, other than one that the
+        client named, as in vLLM."""
         calls = self._options.calls
         is_over = piece.finish_reason is FinishReason.STOP
         return is_over and self.num_calls > 0 and (calls is None or calls.name is None)

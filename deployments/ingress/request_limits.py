@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from deployments.errors import ContextLengthError
 from deployments.ingress.generation_request import (
     MAX_BAD_WORDS,
     MAX_LOGIT_BIASES,
@@ -93,8 +94,15 @@ class RequestLimits:
         self.check_prompt_chars(num_chars, "messages")
         return num_chars
 
-    def check_prompt(self, prompt_len: int, param: str) -> None:
+    def check_prompt(self, prompt_len: int, max_model_len: int, param: str) -> None:
         """Check the length of a prompt, in tokens. `param` is the field that holds the prompt."""
+        if prompt_len >= max_model_len:
+            raise ContextLengthError(
+                f"the prompt is too long: it has {prompt_len} tokens",
+                max_model_len,
+                f"send at most {max_model_len - 1}",
+                param=param,
+            )
         limit = self.max_prompt_tokens
         if limit is not None and prompt_len > limit:
             raise InvalidRequestError(

@@ -74,9 +74,8 @@ class RequestRecord:
     def _tokens(self) -> Values:
         """Return the token counts, as in `usage`.
 
-        A prompt counts once. Tokens that the client brought back count as output, too. The
-        scheduler reports statistics at the end of a choice, so they cover only the choices that
-        have ended.
+        Tokens that the client brought back count as output, too. Statistics come at the end of a
+        choice, so they cover only the choices that have ended.
         """
         num_prompt = num_resumed = num_output = num_cached = num_drafted = num_accepted = 0
         for one in self.generations:
@@ -133,18 +132,14 @@ _record: ContextVar[RequestRecord | None] = ContextVar("specdec_request_record",
 
 
 def current_record() -> RequestRecord:
-    """Return the record of the request that this task works for, or an unused one without a
-    request."""
+    """Return the record of this task's request, or an unused one without a request."""
     return _record.get() or RequestRecord()
 
 
 @contextlib.contextmanager
 def recorded(protocol: Protocol, route: str) -> Iterator[None]:
-    """Record a request that is answered inside the context.
-
-    Serve gives each request its own task (observability/tracing/requests.py). An error that leaves
-    the context is the answer. Code that answers an error inside it must report it to the record.
-    """
+    """Record a request that is answered inside the context. An error that leaves the context is the
+    answer. Code that answers an error inside it must report it to the record."""
     record = RequestRecord(protocol, route)
     _record.set(record)
     begin_scope(RequestScope())

@@ -149,18 +149,12 @@ class SchedulerClient:
         return uuid.uuid4().hex
 
     async def generate(
-        self,
-        request: Request,
-        *,
-        resume: bool = False,
-        on_accepted: OnAccepted | None = None,
+        self, request: Request, *, resume: bool = False, on_accepted: OnAccepted | None = None
     ) -> AsyncGenerator[TokenEvent]:
-        """Yield token events until the last one. Leaving early aborts the request.
+        """Yield token events until the last one, as Pool does. Leaving early aborts the request.
 
-        `resume`: the request began in another cell. `on_accepted` is called when the coordinator
-        has queued the request.
-
-        Raises the error with which the request was refused, PoolUnavailableError, or ReleasedError.
+        `resume`: the request began in another cell. Raises the error with which the request was
+        refused, PoolUnavailableError, or ReleasedError.
         """
         if self._targets_lost_at is not None and not self.is_serving:
             raise PoolUnavailableError(NO_TARGET)
@@ -184,8 +178,7 @@ class SchedulerClient:
                 if self._open.end(request.request_id):
                     self._send_abort(request.request_id)
             if self._outgoing is not None:
-                # Once per request. The coordinator adds up the times of all ingresses, so that each
-                # of them reports the same totals.
+                # The coordinator adds up the times of all ingresses, which report the same totals.
                 self._send(pb.GenerateUp(times=self.times.take()))
 
     def open_requests(self) -> list[Request]:
@@ -257,10 +250,7 @@ class SchedulerClient:
         self._aborts.clear()
 
     def _send(self, message: pb.GenerateUp) -> None:
-        """Send a message if there is a stream.
-
-        Without a stream nothing is lost, because `_connected` submits every open request.
-        """
+        """Send a message if there is a stream. A new one gets every open request."""
         if self._outgoing is not None:
             self._outgoing.put_nowait(message)
 

@@ -56,11 +56,10 @@ class Begun(Generic[Item]):
 async def begin(
     pieces: AsyncGenerator[Item], admission: Admission, patience_s: float
 ) -> Begun[Item]:
-    """Ask for the first chunk, and wait until `admission` is complete.
+    """Ask for the first chunk, and wait up to `patience_s` seconds until `admission` is complete.
 
     The first chunk ends the wait too, because an older coordinator does not report what it has
-    accepted. The wait lasts at most `patience_s` seconds. Raises the error of a request that was
-    refused meanwhile.
+    accepted. Raises the error of a request that was refused meanwhile.
     """
     begun = Begun(asyncio.ensure_future(anext(pieces)), pieces)
     try:

@@ -104,11 +104,8 @@ _TEXT_PARTS = {
 
 
 def checked_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages as chat templates expect them. Raises InvalidRequestError.
-
-    Contents become text and arguments of calls become objects. Null and empty fields are left out,
-    and so are fields that no template reads.
-    """
+    """Return the messages as chat templates expect them, with text as contents and objects as
+    arguments of calls, without fields that are null or unknown. Raises InvalidRequestError."""
     if not messages:
         raise InvalidRequestError(
             "messages is empty: at least 1 message is needed", param="messages"

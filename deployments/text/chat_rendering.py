@@ -197,10 +197,8 @@ class Marks:
         return replace(given, messages=messages, tools=tools, variables=variables)
 
     def check(self, rendered: str, *, is_cut: bool) -> None:
-        """Raise InvalidRequestError for the first mark that is not in the text.
-
-        `is_cut`: the prompt ends with the last message.
-        """
+        """Raise InvalidRequestError for the first mark that is not in the text. `is_cut`: the
+        prompt ends with the last message."""
         if is_cut:
             rendered = rendered[: rendered.rfind(self._end) + len(self._end)]
         shown = {after[:_NUM_DIGITS] for after in rendered.split(self._shared)[1:]}
@@ -355,10 +353,9 @@ _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
 def render(template: ChatTemplate, given: TemplateInput) -> str:
-    """Return the prompt. Raises InvalidRequestError if the template refuses or drops something.
+    """Return the first form of the conversation that the template shows whole.
 
-    Templates expect different forms of a conversation. The first form that the template shows
-    whole is rendered.
+    Raises InvalidRequestError if the template refuses or drops something.
     """
     template = template.for_tools(given.tools)
     refusals: list[InvalidRequestError] = []
@@ -391,10 +388,8 @@ def _checked(template: ChatTemplate, given: TemplateInput) -> str:
 
 
 def _prompt(template: ChatTemplate, given: TemplateInput) -> str:
-    """Return the rendered text, up to the end of the last message if that is continued.
-
-    The same method as in transformers, so that prompts are the same.
-    """
+    """Return the rendered text, cut within the last message as in transformers if that is
+    continued."""
     if not given.continues_final_message:
         return template.render(given)
     *others, last = given.messages

@@ -28,10 +28,8 @@ class StopStrings:
         self.stop_string: str | None = None
 
     def add(self, text: str, *, is_exempt: bool = False, is_hidden: bool = False) -> str:
-        """Return the text that may be shown now. Nothing more once `stop_string` is set.
-
-        A stop string that ends in exempt text is text like any other.
-        """
+        """Return the text that may be shown now: nothing more once `stop_string` is set. A stop
+        string that ends in exempt text is text like any other."""
         if self.stop_string is not None:
             return ""
         if not self._stops:
@@ -173,8 +171,7 @@ class IncrementalDetokenizer:
         context: Sequence[int] = (),
         pending: Sequence[int] = (),
     ) -> None:
-        """`hidden` IDs have no text. `context` comes before the text, and `pending` IDs begin its
-        first character."""
+        """`hidden` IDs have no text. `context` comes before the text. `pending` IDs begin it."""
         self._decode = decode
         self._hidden = hidden
         self._ids = [*context, *pending]
@@ -244,11 +241,8 @@ class DecodingModel(Protocol):
 def answer_detokenizer(
     text: DecodingModel, prompt_token_ids: Sequence[int], hidden: Container[int] | None = None
 ) -> IncrementalDetokenizer:
-    """Return a detokenizer for the IDs that continue a prompt.
-
-    The prompt's text and the answer's text together are the text of all IDs. `hidden` are the
-    special tokens that have no text, by default all of them.
-    """
+    """Return a detokenizer for the IDs that continue a prompt. `hidden` are the special tokens that
+    have no text, by default all of them."""
     decode = text.decode if hidden is None else text.decode_all
     hidden = text.hidden_tokens if hidden is None else hidden
     end = len(prompt_token_ids) - num_unfinished(prompt_token_ids, text.token_bytes)

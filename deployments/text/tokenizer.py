@@ -148,11 +148,7 @@ class TextModel:
     def encode(
         self, text: str, *, add_special_tokens: bool = True, param: str = "prompt"
     ) -> tuple[int, ...]:
-        """Return the IDs of a raw prompt, with the special tokens that the tokenizer puts around
-        it.
-
-        `param` is the field that it came in.
-        """
+        """Return the IDs of a raw prompt. `param` is the field that it came in."""
         self._refuse_hopeless(text, param)
         return tuple(self._encode(text, add_special_tokens))
 
@@ -171,8 +167,7 @@ class TextModel:
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
     ) -> tuple[int, ...]:
-        """Return the IDs of a conversation. Raises InvalidRequestError for what the template
-        refuses."""
+        """Return the IDs of a conversation. Raises InvalidRequestError."""
         options = options or ChatOptions()
         if self.control_tokens is not None:
             messages, options = self.control_tokens.guarded(messages, options)
@@ -233,10 +228,7 @@ class TextModel:
         return text
 
     def _refuse_hopeless(self, text: str, param: str) -> None:
-        """Refuse a text whose length alone shows that it never fits.
-
-        Tokenizing megabytes takes seconds.
-        """
+        """Refuse a text whose length alone shows that it never fits: tokenizing takes seconds."""
         fewest = len(text.encode(errors="replace")) // self.longest_token_bytes
         if fewest >= self.max_model_len:
             raise ContextLengthError(

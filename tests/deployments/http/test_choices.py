@@ -195,7 +195,7 @@ def test_a_client_that_leaves_its_stream_frees_every_choice() -> None:
                 await asyncio.sleep(0.005)
             service = GenerationService(TEXT, pool, model_name="fake", speculation=SPECULATION)
             ask = GenerationRequest(sampling={"max_tokens": 400, "temperature": 0.0})
-            generations = service.prepare_choices([TEXT.encode("HELLO")], ask, 3)
+            generations = await service.checked_choices([TEXT.encode("HELLO")], ask, 3)
             pieces = service.run_choices(generations)
             await anext(pieces)
             await pieces.aclose()

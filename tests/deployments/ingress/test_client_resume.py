@@ -226,21 +226,23 @@ def test_what_no_answer_can_have_been_is_refused(
     service = service_of(text, ScriptedPool(()))
     ask = GenerationRequest(sampling={"max_tokens": 8, **sampling}, resume=resume)
     with pytest.raises(InvalidRequestError, match=message):
-        service.prepare_choices([(5,)], ask, n)
+        asyncio.run(service.checked_choices([(5,)], ask, n))
 
 
 def test_without_ids_an_answer_begins_anew(text: TextModel) -> None:
     """Nothing had come, so nothing is known of its seed."""
     service = service_of(text, ScriptedPool(()))
     ask = GenerationRequest(resume=Resume(token_ids=[(), ()]))
-    assert len(service.prepare_choices([(5,)], ask, 2)) == 2
+    assert len(asyncio.run(service.checked_choices([(5,)], ask, 2))) == 2
 
 
 def test_the_choices_have_ids_and_seeds_of_their_own(text: TextModel) -> None:
     service = service_of(text, ScriptedPool(()))
-    anew = service.prepare_choices([(5,)], GenerationRequest(sampling={"seed": 9}), 2)
-    again = service.prepare_choices(
-        [(5,)], GenerationRequest(resume=Resume(token_ids=[(1, 4), (7,)], seed=9)), 2
+    anew = asyncio.run(service.checked_choices([(5,)], GenerationRequest(sampling={"seed": 9}), 2))
+    again = asyncio.run(
+        service.checked_choices(
+            [(5,)], GenerationRequest(resume=Resume(token_ids=[(1, 4), (7,)], seed=9)), 2
+        )
     )
     assert [one.request.resume_token_ids for one in again] == [(1, 4), (7,)]
     assert [one.request.params.seed for one in again] == [one.request.params.seed for one in anew]
@@ -250,9 +252,9 @@ def test_the_choices_have_ids_and_seeds_of_their_own(text: TextModel) -> None:
 def test_the_seed_that_was_told_resumes_an_answer_to_any_seed(text: TextModel, seed: int) -> None:
     service = service_of(text, ScriptedPool(()))
     ask = GenerationRequest(sampling={"seed": seed})
-    anew = [one.request.params.seed for one in service.prepare_choices([(5,)], ask, 2)]
+    anew = [one.request.params.seed for one in asyncio.run(service.checked_choices([(5,)], ask, 2))]
     again = replace(ask, resume=Resume(token_ids=[(1, 4), (7,)], seed=anew[0]))
-    found = service.prepare_choices([(5,)], again, 2)
+    found = asyncio.run(service.checked_choices([(5,)], again, 2))
     assert [one.request.params.seed for one in found] == anew
 
 

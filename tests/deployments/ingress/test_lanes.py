@@ -166,14 +166,16 @@ def test_sampling_is_resolved_once_for_all_prompts() -> None:
     text, backend = watched()
     ask = GenerationRequest(sampling={"bad_words": ["a", "b"], "allowed_token_ids": [1, 2, 3]})
     service = service_of(text)
-    generations = service.prepare_choices([(1,) * length for length in (9, 5, 20)], ask, 1)
+    generations = asyncio.run(
+        service.checked_choices([(1,) * length for length in (9, 5, 20)], ask, 1)
+    )
     assert backend.num_encoded == 4
     params = [one.request.params for one in generations]
     assert {one.bad_words for one in params} == {params[0].bad_words}
     assert [one.max_tokens for one in params] == [503, 507, 492]
     named = GenerationRequest(sampling={"max_tokens": 500})
     with pytest.raises(InvalidRequestError, match="max_tokens=500, the prompt has 20 tokens"):
-        service.prepare_choices([(1,) * 9, (1,) * 20], named, 1)
+        asyncio.run(service.checked_choices([(1,) * 9, (1,) * 20], named, 1))
 
 
 @pytest.mark.parametrize(
@@ -236,6 +238,6 @@ def test_choices_do_not_multiply_long_lists() -> None:
     text: Any = service.text
     object.__setattr__(text.backend, "get_vocab_size", lambda: 100_000)
     ask = GenerationRequest(sampling={"allowed_token_ids": list(range(100_000))})
-    assert len(service.prepare_choices([(1,)], ask, 5)) == 5
+    assert len(asyncio.run(service.checked_choices([(1,)], ask, 5))) == 5
     with pytest.raises(InvalidRequestError, match="100000 entries for each of 6 choices"):
-        service.prepare_choices([(1,), (2,)], ask, 3)
+        asyncio.run(service.checked_choices([(1,), (2,)], ask, 3))
