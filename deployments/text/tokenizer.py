@@ -19,7 +19,12 @@ from deployments.errors import ContextLengthError
 from deployments.text.answers.choosing import ChosenFormats, choose
 from deployments.text.answers.parser_names import AUTO
 from deployments.text.answers.reading import Answers
-from deployments.text.chat_messages import MAX_TEMPLATE_SECONDS, SpecialTokensInText, TemplateInput
+from deployments.text.chat_messages import (
+    MAX_TEMPLATE_SECONDS,
+    Message,
+    SpecialTokensInText,
+    TemplateInput,
+)
 from deployments.text.chat_rendering import ChatOptions, ChatTemplate, compile_template, render
 from deployments.text.control_tokens import ControlTokens, control_token_ids
 from deployments.text.detokenizer import Vocabulary, token_bytes_of
@@ -145,11 +150,9 @@ class TextModel:
     def vocab_size(self) -> int:
         return self.backend.get_vocab_size()
 
-    def encode(
-        self, text: str, *, add_special_tokens: bool = True, param: str = "prompt"
-    ) -> tuple[int, ...]:
-        """Return the IDs of a raw prompt. `param` is the field that it came in."""
-        self._refuse_hopeless(text, param)
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
+        """Return the IDs of a raw prompt."""
+        self._refuse_hopeless(text, "prompt")
         return tuple(self._encode(text, add_special_tokens))
 
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
@@ -165,22 +168,20 @@ class TextModel:
         return tuple(self.backend.encode(text, add_special_tokens=False).ids)
 
     def encode_chat(
-        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
+        self, messages: Sequence[Message], options: ChatOptions | None = None
     ) -> tuple[int, ...]:
         """Return the IDs of a conversation. Raises InvalidRequestError."""
         options = options or ChatOptions()
         if self.control_tokens is not None:
             messages, options = self.control_tokens.guarded(messages, options)
         text = self.render_chat(messages, options)
+        self._refuse_hopeless(text, "messages")
         adds = options.add_special_tokens
         if self.control_tokens is None:
-            return self.encode(text, add_special_tokens=adds, param="messages")
-        self._refuse_hopeless(text, "messages")
+            return tuple(self._encode(text, adds))
         return self.control_tokens.encode(text, self._encode, add_special_tokens=adds)
 
-    def render_chat(
-        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
-    ) -> str:
+    def render_chat(self, messages: Sequence[Message], options: ChatOptions | None = None) -> str:
         """Return the text of a conversation. Raises InvalidRequestError, also for names of
         variables that are taken."""
         options = options or ChatOptions()
