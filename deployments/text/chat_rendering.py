@@ -188,7 +188,14 @@ class Marks:
         messages, tools, variables = [], [], dict(given.variables)
         last = len(given.messages) - 1 if given.continues_final_message else None
         for i, message in enumerate(given.messages):
-            messages.append(self._message(f"messages.{i}", message, is_continued=i == last))
+            where, marked = f"messages.{i}", dict(message)
+            content = message["content"] or ""
+            if content.strip() or i == last:
+                marked["content"] = self._text(f"{where}.content", message["role"], content)
+            if message.get("tool_calls"):
+                calls = enumerate(message["tool_calls"])
+                marked["tool_calls"] = [self._call(f"{where}.tool_calls.{j}", c) for j, c in calls]
+            messages.append(marked)
         for i, tool in enumerate(given.tools):
             tools.append(self._tool(f"tools.{i}", tool))
         for name, value in given.variables.items():
@@ -211,16 +218,6 @@ class Marks:
             InvalidRequestError(f"{where}: {reason}", param=where, code="unsupported_value")
         )
         return f"{self._shared}{len(self._refusals) - 1:0{_NUM_DIGITS}}"
-
-    def _message(self, where: str, message: Message, *, is_continued: bool) -> Message:
-        marked = dict(message)
-        content, role = message["content"] or "", message["role"]
-        if content.strip() or is_continued:
-            marked["content"] = self._text(f"{where}.content", role, content)
-        if message.get("tool_calls"):
-            calls = enumerate(message["tool_calls"])
-            marked["tool_calls"] = [self._call(f"{where}.tool_calls.{i}", c) for i, c in calls]
-        return marked
 
     def _text(self, where: str, role: str, content: str) -> str:
         """Mark both ends. An answer may begin with reasoning that is dropped: mark only its end."""
