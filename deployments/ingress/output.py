@@ -121,7 +121,8 @@ class Output:
             if event.finish_reason is not None:
                 shown += stops.add(self._detokenizer.flush())
                 shown += stops.flush()
-        finish_reason, stop_reason = event.finish_reason, None
+        finish_reason = event.finish_reason
+        stop_reason: int | str | None = None
         if stops.stop_string is not None:
             finish_reason, stop_reason = FinishReason.STOP, stops.stop_string
             shown += stops.stop_string if self._view.includes_stop else ""
