@@ -19,7 +19,7 @@ from random import Random
 from typing import Protocol
 
 from deployments.errors import ClientLimitError, PoolUnavailableError, ReleasedError
-from deployments.ingress.cells.client import OnAccepted
+from deployments.ingress.cells.client import OnAccepted, Pool
 from deployments.ingress.cells.merging import merged_state, merged_status
 from deployments.observability.json_logs import about
 from deployments.observability.metrics.request_times import IngressTimes
@@ -41,25 +41,11 @@ _LOOK_S = 0.5
 _AWAY = "no cell is available; try again"
 
 
-class CellClient(Protocol):
+class CellClient(Pool, Protocol):
     """The part of SchedulerClient that the router uses."""
 
     @property
-    def state(self) -> pb.PoolState | None: ...
-
-    @property
-    def has_targets(self) -> bool: ...
-
-    @property
-    def is_serving(self) -> bool: ...
-
-    @property
     def num_requests(self) -> int: ...
-
-    @property
-    def num_divergences(self) -> int: ...
-
-    async def run(self) -> None: ...
 
     def generate(
         self, request: Request, *, resume: bool = False, on_accepted: OnAccepted | None = None
@@ -68,12 +54,6 @@ class CellClient(Protocol):
     def open_requests(self) -> list[Request]: ...
 
     def release(self, request_id: str) -> None: ...
-
-    def give_up(self, message: str) -> None: ...
-
-    async def abort(self, request_id: str) -> bool: ...
-
-    async def pool_status(self) -> public_pb.PoolStatusResponse: ...
 
 
 class CellRouter:
@@ -124,10 +104,6 @@ class CellRouter:
     @property
     def is_serving(self) -> bool:
         return any(cell.is_serving for cell in self._cells)
-
-    @property
-    def num_divergences(self) -> int:
-        return sum(cell.num_divergences for cell in self._cells)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -26,7 +26,7 @@ class FakeCell:
     def __init__(self, num_targets: int = 1, fingerprint: str = "bits") -> None:
         self.state: pb.PoolState | None = None
         self.num_others = 0
-        self.num_divergences = 0
+        self.times = IngressTimes()
         self.num_begun = 0
         self.resumed: list[Request] = []
         self.aborted: list[str] = []
@@ -59,6 +59,9 @@ class FakeCell:
     @property
     def num_requests(self) -> int:
         return len(self.running) + self.num_others
+
+    def new_request_id(self) -> str:
+        raise NotImplementedError("the router draws the IDs")
 
     async def run(self) -> None:
         await asyncio.Event().wait()
