@@ -24,23 +24,22 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
-class _OpenRequest:
+class OpenRequest:
     """A request that has not ended, and the tokens that its client has."""
 
     request: Request
-    emitted: list[int] = field(default_factory=list)
-    pinned_fingerprint: str = ""
-    """Numerics fingerprint of the exact targets that chose the emitted tokens; see Request."""
+    was_sent: bool
+    """Whether a coordinator may know the request, and continues it: it went to a stream, which may
+    break before the request arrives, or to another cell."""
     trace: pb.TraceContext | None = None
     """The span that the request belongs to, if it is traced."""
     on_accepted: OnAccepted | None = None
-    was_sent: bool = False
-    """True: a coordinator may know the request, and continues it.
-
-    False: the request has yet to be admitted.
-    """
+    emitted: list[int] = field(default_factory=list)
+    pinned_fingerprint: str = ""
+    """Numerics fingerprint of the exact targets that chose the emitted tokens; see Request."""
 
     def resumed(self) -> Request:
+        """Return the request in the form in which another coordinator can continue it."""
         emitted = (*self.request.emitted_token_ids, *self.emitted)
         pinned = self.pinned_fingerprint or self.request.pinned_fingerprint
         return replace(self.request, emitted_token_ids=emitted, pinned_fingerprint=pinned)
@@ -77,7 +76,7 @@ class OpenRequests:
         self._on_divergence = on_divergence
         self.num_divergences = 0
         """Resumed requests whose replayed tokens differed from those already emitted."""
-        self._open: dict[str, _OpenRequest] = {}
+        self._open: dict[str, OpenRequest] = {}
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._open
@@ -85,31 +84,12 @@ class OpenRequests:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(
-        self,
-        request: Request,
-        trace: pb.TraceContext | None = None,
-        *,
-        was_sent: bool,
-        on_accepted: OnAccepted | None = None,
-    ) -> None:
-        """Add an open request. `was_sent`: it went to a stream, which may break before the request
-        arrives, or to another cell."""
-        if request.request_id in self._open:
-            raise InvalidRequestError(
-                f"request_id {request.request_id!r} is in use", param="request_id"
-            )
-        self._open[request.request_id] = _OpenRequest(
-            request, trace=trace, was_sent=was_sent, on_accepted=on_accepted
-        )
-
-    def trace_of(self, request_id: str) -> pb.TraceContext | None:
-        """Return the trace context of an open request."""
-        return self._open[request_id].trace
-
-    def awaits_acceptance(self, request_id: str) -> bool:
-        """Return whether an open request waits for the notice that it is queued."""
-        return self._open[request_id].on_accepted is not None
+    def begin(self, entry: OpenRequest) -> None:
+        """Add an open request."""
+        request_id = entry.request.request_id
+        if request_id in self._open:
+            raise InvalidRequestError(f"request_id {request_id!r} is in use", param="request_id")
+        self._open[request_id] = entry
 
     def accept(self, request_id: str) -> None:
         """Note that a coordinator has queued a request. Unknown requests are ignored."""
@@ -139,17 +119,17 @@ class OpenRequests:
         """Return the open requests in the form in which another coordinator can continue them."""
         return [entry.resumed() for entry in self._open.values()]
 
-    def send_all(self) -> list[tuple[Request, bool]]:
+    def send_all(self) -> list[tuple[OpenRequest, bool]]:
         """Return what to submit to a coordinator that knows no request yet.
 
         Each request comes with whether it was sent before. From now on, all count as sent.
         """
-        sent = [(entry.resumed(), entry.was_sent) for entry in self._open.values()]
+        sent = [(entry, entry.was_sent) for entry in self._open.values()]
         for entry in self._open.values():
             entry.was_sent = True
         return sent
 
-    def take(self, event: TokenEvent) -> TokenEvent | Request | None:
+    def take(self, event: TokenEvent) -> TokenEvent | OpenRequest | None:
         """Return the part of an event that is new to the client, or the request to submit again if
         the event leaves a gap. Return None if no client waits."""
         entry = self._open.get(event.request_id)
@@ -158,7 +138,7 @@ class OpenRequests:
         start = len(entry.request.emitted_token_ids)
         overlap = start + len(entry.emitted) - event.index
         if overlap < 0 or overlap > len(entry.emitted):
-            return entry.resumed()
+            return entry
         if overlap > 0 or event.prompt_logprobs:  # rarely: some of it is known
             known = tuple(entry.emitted[len(entry.emitted) - overlap :])
             replayed = event.token_ids[:overlap]
@@ -168,7 +148,7 @@ class OpenRequests:
                 request_id = event.request_id
                 message = "request %s diverged when it was replayed"
                 logger.error(message, request_id, extra=about(request_id))
-                return entry.resumed()
+                return entry
             event = event._replace(
                 index=event.index + len(replayed),
                 token_ids=event.token_ids[overlap:],

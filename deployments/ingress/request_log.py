@@ -10,6 +10,7 @@ import contextlib
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -77,35 +78,25 @@ class RequestRecord:
         Tokens that the client brought back count as output, too. Statistics come at the end of a
         choice, so they cover only the choices that have ended.
         """
-        num_prompt = num_resumed = num_output = num_cached = num_drafted = num_accepted = 0
+        counts = Counter(prompt_tokens=0, resumed_tokens=0, output_tokens=0)
+        first_s = math.inf
         for one in self.generations:
-            num_prompt += len(one.request.prompt_token_ids) if one.choice == 0 else 0
-            num_resumed += len(one.request.resume_token_ids)
-        first_s, has_stats = math.inf, False
+            counts["prompt_tokens"] += len(one.request.prompt_token_ids) if one.choice == 0 else 0
+            counts["resumed_tokens"] += len(one.request.resume_token_ids)
         for one, watch in self.watches:
             first_s = first_s if watch.first_s is None else min(first_s, watch.first_s)
             last = watch.last
-            if last is None:
-                continue
-            num_output += last.index + len(last.token_ids)
-            if last.stats is not None:
-                has_stats = True
-                num_cached += last.stats.num_cached_tokens if one.choice == 0 else 0
-                num_drafted += last.stats.num_drafted
-                num_accepted += last.stats.num_accepted
-        values: Values = {
-            "choices": len(self.generations),
-            "prompt_tokens": num_prompt,
-            "resumed_tokens": num_resumed,
-            "output_tokens": num_output,
-        }
-        if has_stats:
-            values["cached_tokens"] = num_cached
+            counts["output_tokens"] += 0 if last is None else last.index + len(last.token_ids)
+            if last is not None and last.stats is not None:
+                counts["cached_tokens"] += last.stats.num_cached_tokens if one.choice == 0 else 0
+                counts["drafted_tokens"] += last.stats.num_drafted
+                counts["accepted_tokens"] += last.stats.num_accepted
+        values: Values = {"choices": len(self.generations), **counts}
+        num_drafted = counts["drafted_tokens"]
+        if "drafted_tokens" in counts:
             values["drafter"] = str(self.method if num_drafted else SpecMethod.NONE)
-            values["drafted_tokens"] = num_drafted
-            values["accepted_tokens"] = num_accepted
         if num_drafted:
-            values["acceptance_rate"] = round(num_accepted / num_drafted, 3)
+            values["acceptance_rate"] = round(counts["accepted_tokens"] / num_drafted, 3)
         if first_s < math.inf:
             values["ttft_ms"] = round(1000 * (first_s - self.began_s), 1)
         return values

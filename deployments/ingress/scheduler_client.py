@@ -22,7 +22,7 @@ import grpc
 from deployments.config.service import RESUME_TIMEOUT_S
 from deployments.errors import PoolUnavailableError, ReleasedError, error_of
 from deployments.ingress.cells.client import OnAccepted
-from deployments.ingress.open_requests import OpenRequests
+from deployments.ingress.open_requests import OpenRequest, OpenRequests
 from deployments.observability.metrics.request_times import REPLAY_DIVERGED, IngressTimes
 from deployments.observability.tracing.requests import carried_trace
 from deployments.wire.endpoint import Address
@@ -158,13 +158,12 @@ class SchedulerClient:
         """
         if self._targets_lost_at is not None and not self.is_serving:
             raise PoolUnavailableError(NO_TARGET)
-        trace, asks = carried_trace(), on_accepted is not None
-        submit = submit_to_pb(request, resume=resume, trace=trace, acknowledge=asks)
         was_sent = resume or self._outgoing is not None
-        self._open.begin(request, trace, was_sent=was_sent, on_accepted=on_accepted)
+        entry = OpenRequest(request, was_sent, carried_trace(), on_accepted)
+        self._open.begin(entry)
         events = self._events[request.request_id] = Events()
-        self._send(pb.GenerateUp(submit=submit))
         try:
+            self._submit(entry, resume=resume)
             while True:
                 event = await events.get()
                 if isinstance(event, Exception):
@@ -237,8 +236,8 @@ class SchedulerClient:
     def _connected(self, endpoint: Address, outgoing: Outgoing) -> None:
         """Submit every open request to the coordinator, which has just answered."""
         self._endpoint, self._outgoing, self._told_hold_s = endpoint, outgoing, 0.0
-        for request, was_sent in self._open.send_all():
-            self._submit(request, resume=was_sent)
+        for entry, was_sent in self._open.send_all():
+            self._submit(entry, resume=was_sent)
 
     def _lost(self) -> None:
         self._outgoing, self._endpoint = None, None
@@ -257,10 +256,10 @@ class SchedulerClient:
     def _send_abort(self, request_id: str) -> None:
         self._send(pb.GenerateUp(abort=public_pb.AbortRequest(request_id=request_id)))
 
-    def _submit(self, request: Request, *, resume: bool) -> None:
-        trace = self._open.trace_of(request.request_id)
-        asks = self._open.awaits_acceptance(request.request_id)
-        submit = submit_to_pb(request, resume=resume, trace=trace, acknowledge=asks)
+    def _submit(self, entry: OpenRequest, *, resume: bool) -> None:
+        asks = entry.on_accepted is not None
+        request = entry.resumed()
+        submit = submit_to_pb(request, resume=resume, trace=entry.trace, acknowledge=asks)
         self._send(pb.GenerateUp(submit=submit))
 
     def _take_in(self, message: pb.GenerateDown) -> None:
@@ -302,7 +301,7 @@ class SchedulerClient:
             self._events[event.request_id].put_nowait(error_of(failure))
             return
         news = self._open.take(event)
-        if isinstance(news, Request):
+        if isinstance(news, OpenRequest):
             self._submit(news, resume=True)
         elif news is not None:
             self._events[event.request_id].put_nowait(news)

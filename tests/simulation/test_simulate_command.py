@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from deployments.cli.main import app
-from deployments.ingress.open_requests import OpenRequests
-from specdec_core.request import Request, TokenEvent
+from deployments.ingress.open_requests import OpenRequest, OpenRequests
+from specdec_core.request import TokenEvent
 
 runner = CliRunner()
 
@@ -32,7 +32,7 @@ def test_a_violation_is_shown_with_its_trace_and_fails(monkeypatch: pytest.Monke
 
     def forgetful(self: OpenRequests, event: TokenEvent) -> TokenEvent | None:
         news = take(self, event)
-        return None if isinstance(news, Request) else news
+        return None if isinstance(news, OpenRequest) else news
 
     monkeypatch.setattr(OpenRequests, "take", forgetful)
     answer = runner.invoke(app, ["simulate", "--seeds", "60"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deployments.coordinator.streams import Delivery, IngressOutbox
-from deployments.ingress.open_requests import OpenRequests
+from deployments.ingress.open_requests import OpenRequest, OpenRequests
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
@@ -12,7 +12,8 @@ from specdec_core.sampling_params import SamplingParams
 def opened(was_sent: bool = True) -> OpenRequests:
     book = OpenRequests()
     params = SamplingParams(max_tokens=9)
-    book.begin(Request(request_id="a", prompt_token_ids=(1,), params=params), was_sent=was_sent)
+    request = Request(request_id="a", prompt_token_ids=(1,), params=params)
+    book.begin(OpenRequest(request, was_sent))
     return book
 
 
@@ -43,8 +44,8 @@ def test_a_gap_is_asked_for_and_an_overlap_is_dropped() -> None:
     book = opened()
     assert book.take(told(0, 5, 6)) == told(0, 5, 6)
     asked = book.take(told(3, 8))
-    assert isinstance(asked, Request)
-    assert asked.emitted_token_ids == (5, 6)
+    assert isinstance(asked, OpenRequest)
+    assert asked.resumed().emitted_token_ids == (5, 6)
     assert book.take(told(1, 6, 7)) == told(2, 7)
     assert book.num_divergences == 0
 
@@ -52,7 +53,7 @@ def test_a_gap_is_asked_for_and_an_overlap_is_dropped() -> None:
 def test_other_tokens_than_before_are_counted_and_never_told() -> None:
     book = opened()
     book.take(told(0, 5, 6))
-    assert isinstance(book.take(told(1, 7, 8)), Request)
+    assert isinstance(book.take(told(1, 7, 8)), OpenRequest)
     assert book.num_divergences == 1
 
 
@@ -81,7 +82,7 @@ def test_what_is_released_goes_on_elsewhere_behind_what_was_told() -> None:
     assert was_sent
     assert "a" not in book
     elsewhere = OpenRequests()
-    elsewhere.begin(released, was_sent=was_sent)
+    elsewhere.begin(OpenRequest(released, was_sent))
     assert elsewhere.take(told(1, 6)._replace(prompt_logprobs=scores)) == told(1, 6)
     assert elsewhere.resumed()[0].emitted_token_ids == (5, 6)
 
