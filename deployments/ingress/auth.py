@@ -38,10 +38,8 @@ class Access:
         self._metrics_key_digest = metrics_key_digest
 
     def check_key(self, authorization: str | None) -> str:
-        """Check `Authorization: Bearer KEY` in constant time.
-
-        Return the key's name, empty if no key is needed. Raises UnauthorizedError.
-        """
+        """Check `Authorization: Bearer KEY` in constant time. Return the key's name, empty if no
+        key is needed. Raises UnauthorizedError."""
         if not self._keys:
             return ""
         given = _digest_in(authorization)
@@ -67,11 +65,8 @@ class Access:
         return () if authorization is None else (self.check_key(authorization),)
 
     def check_host(self, host: str) -> None:
-        """Raises ForbiddenError for a `Host` that a loopback server does not answer.
-
-        A web page may bind its own name to 127.0.0.1 and then read what a server there answers.
-        Addresses cannot be bound so.
-        """
+        """Raises ForbiddenError for a `Host` that a loopback server does not answer. A web page may
+        bind its own name to 127.0.0.1, but no address, and then read what a server answers."""
         has_port = ":" in host and not host.endswith("]")
         name = (host.rpartition(":")[0] if has_port else host).strip("[]").lower().removesuffix(".")
         if not self._is_local_only or not name or _is_own(name):

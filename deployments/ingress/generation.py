@@ -199,9 +199,7 @@ class GenerationService:
         params: SamplingParams | None = None,
     ) -> Generation:
         """Check everything but the model and the grammar. Raises InvalidRequestError and kin.
-
-        `params` are those of another prompt of the same request, which were checked.
-        """
+        `params` are those of another prompt of the same request, which were checked."""
         kept = last_ids(prompt_token_ids, ask.truncate_prompt_tokens)
         self.limits.check_prompt(len(kept), self.max_model_len, ask.prompt_field)
         prompt = self.text.check_ids(kept, ask.prompt_field)
@@ -229,12 +227,8 @@ class GenerationService:
     async def checked_choices(
         self, prompts: Sequence[Sequence[int]], ask: GenerationRequest, n: int, num_bytes: int = 0
     ) -> list[Generation]:
-        """Return `n` checked choices of every prompt, in prompt order.
-
-        IDs and seeds derive from those of the first one, so the same seed repeats the whole
-        request. `num_bytes`: size of the request, whose tools become a grammar if it demands a
-        call.
-        """
+        """Return `n` checked choices of every prompt, in prompt order. The same seed repeats them
+        all. `num_bytes`: size of the request, whose tools may become a grammar."""
         check_choices(n, len(prompts))
         if ask.answer is not None:
             prepared = partial(self._chats.prepared, ask, ask.answer, prompts[0])

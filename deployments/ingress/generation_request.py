@@ -147,10 +147,7 @@ class Generation:
 def resolve_sampling(
     named: Mapping[str, Any], text: TextModel, base: SamplingParams
 ) -> SamplingParams:
-    """Return `base`, overridden by every entry of `named` that is not None.
-
-    Raises InvalidRequestError.
-    """
+    """Return `base`, overridden by all of `named` but None. Raises InvalidRequestError."""
     named = {**named, "seed": chosen_seed(named.get("seed"))}
     given = {name: value for name, value in named.items() if value is not None}
     _check_counts(given, text)

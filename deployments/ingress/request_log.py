@@ -73,11 +73,8 @@ class RequestRecord:
         return Fields("request", values | self._end())
 
     def _tokens(self) -> Values:
-        """Return the token counts, as in `usage`.
-
-        Tokens that the client brought back count as output, too. Statistics come at the end of a
-        choice, so they cover only the choices that have ended.
-        """
+        """Return the token counts, as in `usage`. Tokens that the client brought back count as
+        output, too. Statistics cover only the choices that have ended."""
         counts = Counter(prompt_tokens=0, resumed_tokens=0, output_tokens=0)
         first_s = math.inf
         for one in self.generations:

@@ -151,11 +151,8 @@ class SchedulerClient:
     async def generate(
         self, request: Request, *, resume: bool = False, on_accepted: OnAccepted | None = None
     ) -> AsyncGenerator[TokenEvent]:
-        """Yield token events until the last one, as Pool does. Leaving early aborts the request.
-
-        `resume`: the request began in another cell. Raises the error with which the request was
-        refused, PoolUnavailableError, or ReleasedError.
-        """
+        """Yield token events until the last one, as Pool does, and raise ReleasedError, too.
+        `resume`: the request began in another cell."""
         if self._targets_lost_at is not None and not self.is_serving:
             raise PoolUnavailableError(NO_TARGET)
         was_sent = resume or self._outgoing is not None

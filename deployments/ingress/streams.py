@@ -56,11 +56,8 @@ class Begun(Generic[Item]):
 async def begin(
     pieces: AsyncGenerator[Item], admission: Admission, patience_s: float
 ) -> Begun[Item]:
-    """Ask for the first chunk, and wait up to `patience_s` seconds until `admission` is complete.
-
-    The first chunk ends the wait too, because an older coordinator does not report what it has
-    accepted. Raises the error of a request that was refused meanwhile.
-    """
+    """Ask for the first chunk, and wait up to `patience_s` seconds for it or for `admission`, which
+    older coordinators do not report. Raises the error of a request that was refused."""
     begun = Begun(asyncio.ensure_future(anext(pieces)), pieces)
     try:
         either: list[asyncio.Future[Any]] = [begun.first, admission.complete]
