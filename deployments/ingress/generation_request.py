@@ -20,15 +20,8 @@ from specdec_core.sampling_params import SAMPLING_FIELDS, SamplingParams
 
 MAX_BAD_WORD_CHARS = 10_000
 """Maximum characters of all bad words of a request, which are tokenized while others wait."""
-MAX_BAD_WORDS = 1024
-MAX_STOP_TOKEN_IDS = 128
-MAX_LOGIT_BIASES = 1024
-"""Maximum entries of a request. A pass pays for each entry, which delays its other rows."""
-_MAX_ENTRIES = {
-    "stop_token_ids": MAX_STOP_TOKEN_IDS,
-    "logit_bias": MAX_LOGIT_BIASES,
-    "bad_words": MAX_BAD_WORDS,
-}
+MAX_ENTRIES = {"stop_token_ids": 128, "logit_bias": 1024, "bad_words": 1024}
+"""Maximum entries of a request, by field. A pass pays for each, which delays its other rows."""
 _LEAST_SEED, _DRAWN = -(2**63), -1
 """OpenAI's minimum seed, and the seed by which vLLM and llama.cpp let the server draw one."""
 _NEGATIVE_SEEDS = 2**53
@@ -183,7 +176,7 @@ def _check_counts(given: Mapping[str, Any], text: TextModel) -> None:
             param="allowed_token_ids",
         )
     for name, value in given.items():
-        limit = text.vocab_size if name == "allowed_token_ids" else _MAX_ENTRIES.get(name)
+        limit = text.vocab_size if name == "allowed_token_ids" else MAX_ENTRIES.get(name)
         if limit is not None and len(value) > limit:
             raise InvalidRequestError(
                 f"{name} has {len(value)} entries, the limit is {limit}",

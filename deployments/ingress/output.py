@@ -20,8 +20,7 @@ from deployments.ingress.generation_request import (
 from deployments.ingress.request_limits import last_ids
 from deployments.text.answers.asking import asked_grammar
 from deployments.text.answers.mark_text import MarkTokens, mark_tokens
-from deployments.text.answers.prompt_end import prompt_end
-from deployments.text.answers.reading import AnswerDelta
+from deployments.text.answers.reading import AnswerDelta, prompt_end
 from deployments.text.detokenizer import StopStrings, answer_detokenizer
 from deployments.text.tokenizer import TextModel
 from specdec_core.errors import InvalidRequestError

@@ -15,11 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from deployments.errors import ContextLengthError
-from deployments.ingress.generation_request import (
-    MAX_BAD_WORDS,
-    MAX_LOGIT_BIASES,
-    MAX_STOP_TOKEN_IDS,
-)
+from deployments.ingress.generation_request import MAX_ENTRIES
 from specdec_core.errors import InvalidRequestError, check_range
 
 MAX_STOP_STRINGS = 16
@@ -32,10 +28,8 @@ MAX_REQUEST_ID_LEN = 128
 MAX_CHOICES = 128
 """Maximum choices of one request, over all its prompts."""
 _MAX_ENTRIES = {
+    **MAX_ENTRIES,
     "stop": MAX_STOP_STRINGS,
-    "stop_token_ids": MAX_STOP_TOKEN_IDS,
-    "logit_bias": MAX_LOGIT_BIASES,
-    "bad_words": MAX_BAD_WORDS,
     "tools": MAX_TOOLS,
     "allowed_token_ids": MAX_ALLOWED_IDS,
 }

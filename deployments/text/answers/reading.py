@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
@@ -21,6 +21,8 @@ from deployments.text.answers.formats import CALLS_FIELD, AnswerFormat
 from deployments.text.answers.marks import Kind, Mark, Marks, Region, marks_of
 from deployments.text.answers.quotes import QuoteScan
 
+_WINDOWS = (64, 1_024, 4_096)
+"""Numbers of last IDs in which the beginning of the answer is looked for."""
 _LOOKBEHIND = 64
 """Characters before a mark that its pattern may look at."""
 _MAX_READ = 4_096
@@ -369,3 +371,15 @@ class AnswerReader:
         if self._call is not None:
             self._call.start -= count
             self._call.body -= count
+
+
+def prompt_end(
+    answers: Answers, decode: Callable[[Sequence[int]], str], prompt_token_ids: Sequence[int]
+) -> str:
+    """Return the prompt's text, at least from where the answer begins, if that can be found."""
+    text = ""
+    for size in _WINDOWS:
+        text = decode(prompt_token_ids[-size:])
+        if size >= len(prompt_token_ids) or answers.has_anchor(text):
+            break
+    return text

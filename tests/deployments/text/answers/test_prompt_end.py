@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from deployments.text.answers.formats import AnswerFormat
-from deployments.text.answers.prompt_end import prompt_end
-from deployments.text.answers.reading import Answers, Begun
+from deployments.text.answers.reading import Answers, Begun, prompt_end
 from deployments.text.answers.reasoning_formats import REASONING_FORMATS
 
 ANSWERS = Answers(AnswerFormat(reasoning=REASONING_FORMATS["qwen3"]))
