@@ -17,6 +17,7 @@ from deployments.api.http.sse import END
 from deployments.config.service import SpecMetrics
 from deployments.ingress.generation_request import GenerationRequest
 from deployments.ingress.output import OutputChunk
+from deployments.ingress.request_limits import Lanes
 from deployments.ingress.streams import Admission, begin
 from deployments.text.tokenizer import TextModel
 from specdec_core.logprobs import TokenLogprobs
