@@ -29,8 +29,8 @@ class OpenRequest:
 
     request: Request
     was_sent: bool
-    """Whether a coordinator may know the request, and continues it: it went to a stream, which may
-    break before the request arrives, or to another cell."""
+    """Whether a coordinator may know the request, and continues it. It went to another cell, or to a
+    stream, which may break before the request arrives."""
     trace: pb.TraceContext | None = None
     """The span that the request belongs to, if it is traced."""
     on_accepted: OnAccepted | None = None
