@@ -29,7 +29,7 @@ class OpenRequest:
 
     request: Request
     was_sent: bool
-    """Whether a coordinator may know the request, and continues it. It went to another cell, or to a
+    """Whether a coordinator may know the request and continues it. It went to another cell, or to a
     stream, which may break before the request arrives."""
     trace: pb.TraceContext | None = None
     """The span that the request belongs to, if it is traced."""
