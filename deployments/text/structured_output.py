@@ -28,9 +28,10 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 """Names that are known in each object."""
 
 
-def from_response_format(response_format: Mapping[str, Any]) -> GrammarSpec | None:
+def from_response_format(
+    response_format: Mapping[str, Any], where: str = "response_format"
+) -> GrammarSpec | None:
     """Read OpenAI's `response_format`; None for plain text. Raises InvalidRequestError."""
-    where = "response_format"
     kind = response_format.get("type")
     if kind == "text":
         _check_names(response_format, ("type",), where)
@@ -59,9 +60,10 @@ def _named_schema(wrapper: Any, where: str) -> GrammarSpec:
     return json_schema(wrapper["schema"], f"{where}.schema")
 
 
-def from_structured_outputs(fields: Mapping[str, Any]) -> GrammarSpec:
+def from_structured_outputs(
+    fields: Mapping[str, Any], where: str = "structured_outputs"
+) -> GrammarSpec:
     """Read vLLM's `structured_outputs`: exactly one kind. Raises InvalidRequestError."""
-    where = "structured_outputs"
     given = {n: value for n, value in fields.items() if value is not None and value is not False}
     for name in _UNSUPPORTED:
         if name in given:

@@ -211,8 +211,7 @@ class _Routes:
         adds = body.add_special_tokens
         ids = await self._service.encode_all(given, add_special_tokens=adds)
         echoes = await self._echoes(given, ids, body) if body.echo else []
-        asked = replace(asked, client=request.state.client)
-        return await self._answer(COMPLETION, ids, body, asked, echoes)
+        return await self._answer(request, COMPLETION, ids, body, asked, echoes)
 
     async def chat_completions(self, request: Request) -> Response:
         raw = await request.body()
@@ -223,8 +222,7 @@ class _Routes:
 
         body, messages, asked = await self._service.lanes.read(len(raw), read)
         ids = await self._service.encode_chat(messages, body.chat_options, num_bytes=len(raw))
-        asked = replace(asked, client=request.state.client)
-        return await self._answer(CHAT, [ids], body, asked, num_bytes=len(raw))
+        return await self._answer(request, CHAT, [ids], body, asked)
 
     async def tokenize(self, request: Request) -> JSONResponse:
         raw = await request.body()
@@ -279,17 +277,17 @@ class _Routes:
 
     async def _answer(
         self,
+        request: Request,
         shape: Shape,
         prompts: Sequence[Sequence[int]],
         body: CommonBody,
         asked: GenerationRequest,
         echoes: Sequence[Echo] = (),
-        *,
-        num_bytes: int = 0,
     ) -> Response:
         service, n = self._service, 1 if body.n is None else body.n
+        options, num_bytes = body.stream_options or StreamOptions(), len(await request.body())
+        asked = replace(asked, client=request.state.client)
         generations = await service.checked_choices(prompts, asked, n, num_bytes=num_bytes)
-        options = body.stream_options or StreamOptions()
         answer = Answer(
             shape=shape,
             choices=[

@@ -44,7 +44,9 @@ from specdec_core.sampling_params import MAX_LOGPROBS
 DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's default for completions; chat completions take what the context has room for."""
 
-_OLDER_NAMES: Mapping[str, Callable[[Any, str], GrammarSpec]] = {
+_GRAMMARS: Mapping[str, Callable[[Any, str], GrammarSpec | None]] = {
+    "response_format": from_response_format,
+    "structured_outputs": from_structured_outputs,
     "guided_json": json_schema,
     "guided_regex": regex,
     "guided_choice": choice,
@@ -52,7 +54,8 @@ _OLDER_NAMES: Mapping[str, Callable[[Any, str], GrammarSpec]] = {
     "json_schema": json_schema,
     "regex": regex,
 }
-"""Fields of older vLLM, llama.cpp and SGLang, each for one kind of structured output."""
+"""Fields that ask for a grammar: OpenAI's and vLLM's; then those of older vLLM, llama.cpp and
+SGLang, each for one kind of structured output."""
 
 
 class _Object(BaseModel):
@@ -194,15 +197,11 @@ class CommonBody(_Body, SamplingFields):
     def _grammar(self) -> GrammarSpec | None:
         """Return the answer's grammar. Raises InvalidRequestError if several fields ask for one."""
         grammars: dict[str, GrammarSpec] = {}
-        asked = None if self.response_format is None else from_response_format(self.response_format)
-        if asked is not None:
-            grammars["response_format"] = asked
-        if self.structured_outputs is not None:
-            grammars["structured_outputs"] = from_structured_outputs(self.structured_outputs)
-        for name, read in _OLDER_NAMES.items():
+        for name, read in _GRAMMARS.items():
             value = getattr(self, name)
-            if value is not None:
-                grammars[name] = read(value, name)
+            grammar = None if value is None else read(value, name)
+            if grammar is not None:
+                grammars[name] = grammar
         if len(grammars) > 1:
             names = " and ".join(grammars)
             raise InvalidRequestError(f"{names} exclude each other", param=next(iter(grammars)))
@@ -292,17 +291,12 @@ class ChatFields(BaseModel):
     def chat_options(self) -> ChatOptions:
         """How the conversation is rendered. Raises InvalidRequestError."""
         continues, adds = bool(self.continue_final_message), self.add_generation_prompt
+        named = {"reasoning_effort": self.reasoning_effort, "enable_thinking": self.enable_thinking}
         return ChatOptions(
             # By default an answer begins a new message, unless it continues the last one.
             add_generation_prompt=not continues if adds is None else adds,
             continues_final_message=continues,
-            variables=template_variables(
-                {
-                    "reasoning_effort": self.reasoning_effort,
-                    "enable_thinking": self.enable_thinking,
-                    **(self.chat_template_kwargs or {}),
-                }
-            ),
+            variables=template_variables(named | (self.chat_template_kwargs or {})),
             template=self.chat_template,
             add_special_tokens=bool(self.add_special_tokens),
             tools=self.functions if self.tools and self.tool_choice != "none" else (),
@@ -383,7 +377,7 @@ def parse_body(
     kind: type[BodyType],
     raw: bytes,
     unknown: UnknownFields,
-    check_entries: Callable[[str, int], None] | None = None,
+    check_entries: Callable[[str, int], None],
 ) -> BodyType:
     """Read a body of this kind. Raises InvalidRequestError.
 
@@ -397,7 +391,7 @@ def parse_body(
     if not isinstance(values, dict):
         raise WrongTypeError(f"the body must be a JSON object, got {type(values).__name__}")
     for name, field in values.items():
-        if check_entries is not None and isinstance(field, list | dict):
+        if isinstance(field, list | dict):
             check_entries(name, len(field))
     try:
         body = kind.model_validate(values)

@@ -12,13 +12,13 @@ import httpx
 import pytest
 
 from deployments.api.grpc import chat as grpc_chat
-from deployments.api.grpc import requests as grpc_requests
 from deployments.api.grpc.service import GrpcApi
 from deployments.api.http import schemas as requests
 from deployments.api.http.routes import build_http_app
 from deployments.config.service import SpecMetrics
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
+from deployments.text import structured_output
 from deployments.text.chat_rendering import compile_template
 from specdec.v1 import generation_pb2 as pb
 from tests.deployments.fake_text import fake_text_model
@@ -107,8 +107,7 @@ def test_no_long_part_of_a_chat_is_work_of_the_event_loop(
     watch(text.backend, "encode_batch_fast")
     for holder in (requests, grpc_chat):
         watch(holder, "checked_tools")
-    watch(requests, "from_structured_outputs")
-    watch(grpc_requests, "json_schema")
+    watch(structured_output, "checked_json")
     run(lambda: ask(service_of(text, ScriptedPool((1,))), name))
     seen = set.union(*threads.values())
     assert seen
