@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.model import replica_info
 from specdec_core.worker.replica import Replica
 from tests.deployments.answering import CHATML, HERMES, entire, joined, text_model
-from tests.deployments.http_server import run, server, stream
+from tests.deployments.http_server import server, stream
 from tests.fakes import TokenListModel
 
 pytest.importorskip("llguidance")
@@ -104,9 +105,8 @@ def test_speculation_changes_no_demanded_call_of_the_demo_model(
 def compared(model: Any, text: TextModel, body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the choices, which are the same whole and streamed, drafted or not."""
     config = SchedulerConfig(speculation=SpeculationConfig(method=SpecMethod.NGRAM))
-    found: list[dict[str, Any]] = []
 
-    async def scenario() -> None:
+    async def scenario() -> list[dict[str, Any]]:
         settings = {"text": text, "config": config, "make_target": lambda: Target(model, text)}
         async with server(**settings) as (client, _):
             told = []
@@ -130,7 +130,6 @@ def compared(model: Any, text: TextModel, body: dict[str, Any]) -> list[dict[str
                     assert json.loads(call["arguments"])["city"] in CITIES
                     assert one["message"]["content"] == ""
             assert told[0] == told[1]
-            found.extend(entries)
+            return entries
 
-    run(scenario)
-    return found
+    return asyncio.run(scenario())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from unittest.mock import Mock
 
@@ -88,23 +88,16 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def client_of(proxy: Proxy) -> AsyncIterator[Client]:
+async def checked() -> AsyncIterator[tuple[Proxy, Client]]:
+    """A proxy that serves, and a client that checks its health."""
+    proxy = Proxy()
     server = gRPCGenericServer(proxy.factory, extra_options=[])
     add_services(Mock(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield Client(channel)
+        yield proxy, Client(channel)
     await server.stop(None)
-
-
-def run(scenario: Callable[[Proxy, Client], Awaitable[None]]) -> None:
-    async def all_of_it() -> None:
-        proxy = Proxy()
-        async with client_of(proxy) as client:
-            await scenario(proxy, client)
-
-    asyncio.run(asyncio.wait_for(all_of_it(), 60))
 
 
 @pytest.fixture(autouse=True)
@@ -113,13 +106,11 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_health, "WATCH_S", 0.05)
 
 
-def test_it_is_as_ready_as_the_ingress() -> None:
-    async def scenario(proxy: Proxy, client: Client) -> None:
+async def test_it_is_as_ready_as_the_ingress() -> None:
+    async with checked() as (proxy, client):
         for proxy.ready, status in ((True, SERVING), (False, NOT_SERVING), (True, SERVING)):
             assert [await client.check(name) for name in NAMES] == [status] * 2
             assert await client.list() == dict.fromkeys(NAMES, status)
-
-    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -131,17 +122,15 @@ def test_it_is_as_ready_as_the_ingress() -> None:
         grpc.StatusCode.CANCELLED,
     ],
 )
-def test_without_an_ingress_it_is_not_serving(code: grpc.StatusCode) -> None:
-    async def scenario(proxy: Proxy, client: Client) -> None:
+async def test_without_an_ingress_it_is_not_serving(code: grpc.StatusCode) -> None:
+    async with checked() as (proxy, client):
         proxy.code = code
         assert await client.check() == NOT_SERVING
         assert set((await client.list()).values()) == {NOT_SERVING}
 
-    run(scenario)
 
-
-def test_it_does_not_wait_for_a_replica_to_come() -> None:
-    async def scenario(proxy: Proxy, client: Client) -> None:
+async def test_it_does_not_wait_for_a_replica_to_come() -> None:
+    async with checked() as (proxy, client):
         proxy.hangs = True
         async with asyncio.timeout(10):
             assert await client.check(SERVICE) == NOT_SERVING
@@ -150,11 +139,9 @@ def test_it_does_not_wait_for_a_replica_to_come() -> None:
         proxy.hangs = False
         assert (await watch.read()).status == SERVING
 
-    run(scenario)
 
-
-def test_an_unknown_service() -> None:
-    async def scenario(proxy: Proxy, client: Client) -> None:
+async def test_an_unknown_service() -> None:
+    async with checked() as (_, client):
         for name in ("GenerationService", "specdec.v1.generationservice", SERVICE + "/Generate"):
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 await client.check(name)
@@ -166,11 +153,9 @@ def test_an_unknown_service() -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(watch.read(), 0.3)
 
-    run(scenario)
 
-
-def test_a_watch_tells_each_change_once() -> None:
-    async def scenario(proxy: Proxy, client: Client) -> None:
+async def test_a_watch_tells_each_change_once() -> None:
+    async with checked() as (proxy, client):
         watch = client.watch(SERVICE)
         assert (await watch.read()).status == SERVING
         waiting = asyncio.ensure_future(watch.read())
@@ -183,11 +168,11 @@ def test_a_watch_tells_each_change_once() -> None:
         proxy.code = grpc.StatusCode.INTERNAL
         assert (await watch.read()).status == NOT_SERVING
 
-    run(scenario)
 
-
-def test_a_drained_proxy_stops_serving_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(proxy: Proxy, client: Client) -> None:
+async def test_a_drained_proxy_stops_serving_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert STAYS_READY_S > 0.5
+    monkeypatch.setattr("deployments.proxy.http_middleware.STAYS_READY_S", 0.5)
+    async with checked() as (proxy, client):
         proxy.is_drained = True
         assert await client.check() == SERVING
         await asyncio.sleep(0.6)
@@ -195,18 +180,12 @@ def test_a_drained_proxy_stops_serving_after_a_while(monkeypatch: pytest.MonkeyP
         proxy.is_drained = False
         assert await client.check() == SERVING
 
-    assert STAYS_READY_S > 0.5
-    monkeypatch.setattr("deployments.proxy.http_middleware.STAYS_READY_S", 0.5)
-    run(scenario)
 
-
-def test_a_client_that_may_not_ask_is_refused() -> None:
-    async def scenario(proxy: Proxy, client: Client) -> None:
+async def test_a_client_that_may_not_ask_is_refused() -> None:
+    async with checked() as (proxy, client):
         proxy.code = grpc.StatusCode.PERMISSION_DENIED
         for call in (client.check(), client.list(), client.watch().read()):
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 await call
             assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
             assert error.value.details() == DENIED
-
-    run(scenario)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -74,10 +74,6 @@ async def client_of(
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     async with serving(application, **limits) as port, connection("127.0.0.1", port) as link:
         yield link
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 30))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -151,19 +147,15 @@ async def test_a_slow_answer_to_an_eager_reader_takes_as_long_as_it_takes() -> N
         assert parse(await reader.read()).body == b"late"
 
 
-def test_serves_proxies_take_this_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_serves_proxies_take_this_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     """Serve makes a uvicorn.Config without naming a protocol, after it has called the hook."""
-
-    async def scenario() -> None:
-        middleware = validate_http_proxy_callback_return(proxy_hook.guard())
-        assert [each.cls for each in middleware] == [ProxyErrors, Readiness]
-        made = uvicorn.Config(Application())
-        made.load()
-        assert made.http_protocol_class is GuardedHttp
-
     monkeypatch.setattr(proxy_hook, "make_grpc_patient", lambda: None)
     monkeypatch.setattr(uvicorn.config, "HTTP_PROTOCOLS", dict(uvicorn.config.HTTP_PROTOCOLS))
-    run(scenario)
+    middleware = validate_http_proxy_callback_return(proxy_hook.guard())
+    assert [each.cls for each in middleware] == [ProxyErrors, Readiness]
+    made = uvicorn.Config(Application())
+    made.load()
+    assert made.http_protocol_class is GuardedHttp
 
 
 @contextlib.asynccontextmanager

@@ -24,7 +24,7 @@ from specdec_core.config import Numerics
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, ReplicaInfo, Role
 from tests.deployments.cell import Cell, cell
-from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, run, until
+from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, until
 from tests.deployments.fake_replica import FakeReplica
 
 SERVICE = "/specdec.v1.CoordinatorService"
@@ -114,16 +114,13 @@ async def test_without_the_token_no_method_reads_a_byte(
         assert endpoint.token not in caplog.text
 
 
-def test_refusals_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        async with undisturbed(300) as (_, endpoint), endpoint.channel() as channel:
-            stub = pb_grpc.CoordinatorServiceStub(channel)
-            for _ in range(100):
-                with pytest.raises(grpc.aio.AioRpcError):
-                    await stub.PoolStatus(public_pb.PoolStatusRequest())
-
-    with caplog.at_level(logging.DEBUG, logger="deployments"):
-        run(scenario)
+async def test_refusals_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="deployments")
+    async with undisturbed(300) as (_, endpoint), endpoint.channel() as channel:
+        stub = pb_grpc.CoordinatorServiceStub(channel)
+        for _ in range(100):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stub.PoolStatus(public_pb.PoolStatusRequest())
     told = [r for r in caplog.records if "without the token" in r.getMessage()]
     assert len(told) == 7  # 1, 2, 4 ... 64
 

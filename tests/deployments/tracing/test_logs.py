@@ -19,7 +19,7 @@ from deployments.names import LogFormat, Part
 from deployments.observability.json_logs import about
 from deployments.observability.logs import REQUESTS, begin_logs, begin_replica_logs
 from deployments.observability.process import ProcessName
-from tests.deployments.http_server import completion, run, server
+from tests.deployments.http_server import completion, server
 from tests.deployments.tracing.memory import HEADERS, TRACE_ID, Spans
 
 TARGET = ProcessName(role=Part.TARGET, id="target-x", cell=1)
@@ -112,22 +112,19 @@ def test_the_lines_of_requests_can_be_left_out() -> None:
     assert written.getvalue() == "key=True\nkey=True\n"
 
 
-def test_lines_about_a_request_carry_its_trace_and_its_id(
+async def test_lines_about_a_request_carry_its_trace_and_its_id(
     capsys: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spans = Spans()
-
-    async def scenario() -> None:
-        async with server(tracer=spans.tracer) as (client, _):
-            begin_logs(TARGET, LogFormat.JSON)
-            asked = completion(request_id="req-1")
-            await client.post("/v1/completions", json=asked, headers=HEADERS)
 
     def broken(self: GenerationService, *args: object) -> None:
         raise RuntimeError("broken")
 
     monkeypatch.setattr(GenerationService, "num_spec_tokens", broken)
-    run(scenario)
+    async with server(tracer=spans.tracer) as (client, _):
+        begin_logs(TARGET, LogFormat.JSON)
+        asked = completion(request_id="req-1")
+        await client.post("/v1/completions", json=asked, headers=HEADERS)
     (line,) = [line for line in told(capsys) if line["level"] == "ERROR"]
     assert line["message"] == "a request failed unexpectedly"
     assert line["trace_id"] == f"{TRACE_ID:032x}"
