@@ -32,8 +32,7 @@ def extend_hash(prefix_hash: int, token_ids: Iterable[int]) -> int:
 
 
 def hashes_behind(prefix_hash: int, token_ids: Iterable[int]) -> list[int]:
-    """Return the hashes of the prefix followed by the first of `token_ids`, by the first two, and
-    so on."""
+    """Return the hashes of the prefix followed by the first one, two, ... of `token_ids`."""
     hashes = []
     for token_id in token_ids:
         mixed = (prefix_hash ^ (token_id + 1)) * 0xBF58476D1CE4E5B9 & _MASK64

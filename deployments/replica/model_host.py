@@ -18,7 +18,7 @@ from specdec_core.loading.loader import LoadedModel, device_of, load_model, time
 from specdec_core.loading.profiler import rows_of_a_group
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.model import replica_info
-from specdec_core.worker.ranks import OneRank, RankGroup, Ranks
+from specdec_core.worker.ranks import RankGroup
 from specdec_core.worker.replica import Replica
 
 
@@ -27,8 +27,8 @@ class HostedModel:
     """A loaded model, ready to run leases."""
 
     runner: Replica
-    ranks: Ranks
-    """The processes that run its passes."""
+    ranks: RankGroup | None
+    """The processes that run its passes; None if this is the only one."""
     loaded: LoadedModel
     role: Role
     max_num_seqs: int
@@ -72,14 +72,13 @@ def host_model(
     role: Role,
     num_threads: int,
     on_stage: Callable[[str], None] | None = None,
-    ranks: Ranks | None = None,
+    ranks: RankGroup | None = None,
 ) -> HostedModel:
     """Load the role's model, as rank 0 of `ranks`; None means that it is the only one.
 
     Call it in the thread that will run the leases.
     """
     loaded = _load(config, role, num_threads, on_stage)
-    ranks = ranks or OneRank()
     # Draft and target share the tokenizer: a grammar means the same to both.
     grammars = Compiler(
         lambda: load_text_model(resolve_model(config.model), revision=config.loading.revision),
@@ -89,9 +88,10 @@ def host_model(
     trim()  # what reading and packing weights has left: twice the demo model
     loaded = timed(loaded, role)
     grammars.begin()
+    model = loaded.model if ranks is None else ranks.lead(loaded.model)
     is_open = role is Role.TARGET and config.scheduler.max_num_seqs is None
     return HostedModel(
-        runner=Replica(ranks.lead(loaded.model), role, grammars),
+        runner=Replica(model, role, grammars),
         ranks=ranks,
         loaded=loaded,
         role=role,

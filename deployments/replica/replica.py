@@ -35,7 +35,7 @@ from specdec_core.messages import Role
 
 if TYPE_CHECKING:
     from deployments.replica.model_host import HostedModel
-    from specdec_core.worker.ranks import Ranks
+    from specdec_core.worker.ranks import RankGroup
 
 
 class _PoolReplica:
@@ -79,7 +79,8 @@ class _PoolReplica:
         work = await asyncio.shield(self._starting)
         if work.loop.failure is not None:
             raise RuntimeError("running a lease failed") from work.loop.failure
-        work.ranks.check()
+        if work.ranks is not None:
+            work.ranks.check()
         if work.running.done():
             raise RuntimeError("the work loop has ended")
         if work.loop.is_stuck:
@@ -110,13 +111,14 @@ class _Work(NamedTuple):
 
     loop: WorkLoop
     running: asyncio.Task[None]
-    ranks: Ranks
+    ranks: RankGroup | None
 
     async def end(self, timeout_s: float, is_awaited: Callable[[], Awaitable[bool]]) -> None:
         if not self.running.done():
             await self.loop.drain(timeout_s, is_awaited)
             self.running.cancel()
-        self.ranks.close()
+        if self.ranks is not None:
+            self.ranks.close()
 
 
 def _load(config: ServiceConfig, role: Role, on_stage: Callable[[str], None]) -> HostedModel:

@@ -247,12 +247,8 @@ class WorkLoop:
                 await self._drained.wait()
 
     def _order(self, work: Callable[[], object]) -> None:
-        """Put work into the thread's queue, after all earlier work.
-
-        This happens once the loop has nothing else to do and has asked for the next message. A
-        thread that wakes while the loop holds the interpreter goes to sleep again. Each time costs
-        0.1 ms.
-        """
+        """Put work into the thread's queue, once the loop has asked for the next message. A thread
+        that wakes while the loop holds the interpreter sleeps again, 0.1 ms each time."""
         self._loop.call_soon(self._executor.submit, self._run, work)
 
     def _run(self, work: Callable[[], object]) -> None:
@@ -288,8 +284,7 @@ class WorkLoop:
         self._call_in_loop(partial(answer, outgoing))
 
     def _call_in_loop(self, call: Callable[[], object]) -> None:
-        """From the thread, run `call` in the loop. If the loop is closed, nothing waits for the
-        call."""
+        """From the thread, run `call` in the loop, or nothing if the loop is closed."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
 

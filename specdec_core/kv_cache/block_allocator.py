@@ -71,8 +71,7 @@ class BlockAllocator:
 
     @property
     def num_ever_allocated(self) -> int:
-        """Number of the first blocks that were ever allocated, in whole runs. The others never
-        were."""
+        """Number of the first blocks, in whole runs, that were ever allocated."""
         return min(self._num_begun * self._run_length, self.num_blocks)
 
     def require(self, count: int) -> None:
@@ -96,8 +95,8 @@ class BlockAllocator:
         return blocks
 
     def free(self, blocks: Iterable[int]) -> None:
-        """Remove one holder from each block. Pass a sequence's last blocks first. A block cannot be
-        found after its parent is gone, so it must be evicted before its parent."""
+        """Remove one holder from each block. Pass a sequence's last blocks first, because a block
+        must be evicted before its parent."""
         for block in blocks:
             ref_count = self._ref_counts.pop(block) - 1
             if ref_count:
@@ -119,8 +118,7 @@ class BlockAllocator:
         return self._by_key.get(key)
 
     def register(self, block: int, key: BlockKey) -> CachedBlock:
-        """Make a full block findable. If another block has the key already, that block replaces
-        it."""
+        """Make a full block findable. Another block that has the key already replaces it."""
         cached = self._by_key.get(key)
         if cached is None:
             self._num_serials += 1
@@ -174,8 +172,8 @@ class BlockAllocator:
             self.evict(run * self._run_length + _lowest(idle))
 
     def _flip(self, block: int, *kinds: list[int]) -> None:
-        """Add a block to each of `_vacant` or `_idle`, or remove it. Its run moves to the end of
-        the runs in the same state."""
+        """Add a block to `_vacant` or `_idle`, or remove it. Its run becomes the last of its
+        state."""
         run, offset = divmod(block, self._run_length)
         for bits in kinds:
             bits[run] ^= 1 << offset

@@ -139,8 +139,7 @@ class PagedKV:
         return self.all_pools[layer]
 
     def allocate(self) -> int:
-        """Return a new empty slot. Numbers are never used twice, so that a stale one is an
-        error."""
+        """Return a new empty slot. No number is used twice, so a stale one is an error."""
         slot = self._num_slots_made
         self._num_slots_made += 1
         self._slots[slot] = _Slot(array("i"))
@@ -157,9 +156,7 @@ class PagedKV:
 
     def extend(self, counts: dict[int, int]) -> None:
         """Make room for `counts[slot]` more tokens in each slot; their places count as cached.
-
-        Raises OutOfBlocksError and then changes nothing.
-        """
+        Raises OutOfBlocksError and then changes nothing."""
         needed: dict[int, int] = {}
         for slot, count in counts.items():
             state = self._slots[slot]
@@ -180,11 +177,8 @@ class PagedKV:
             self._ahead.reach(self._allocator.num_ever_allocated)
 
     def rollback(self, slot: int, length: int) -> None:
-        """Forget every place at or after `length`; a no-op when fewer are cached.
-
-        If `length` is inside a shared block and no block is free for a copy, raises
-        OutOfBlocksError and changes nothing.
-        """
+        """Forget every place at or after `length`; a no-op when fewer are cached. Raises
+        OutOfBlocksError and changes nothing if no block is free for the copy of a shared block."""
         assert length >= 0
         state = self._slots[slot]
         if length >= state.length:
@@ -209,11 +203,8 @@ class PagedKV:
             state.serials.append(serial)
 
     def match_prefix(self, slot: int, ids: array[int], root: str = "") -> int:
-        """Let the slot share the published blocks of `ids`, which begin like its own IDs.
-
-        Only whole blocks are shared, after the slot's own full ones. Return the number of cached
-        tokens.
-        """
+        """Let the slot share the published whole blocks of `ids`, which begin like its own IDs;
+        return the number of cached tokens."""
         state, size = self._slots[slot], self.block_size
         num_full = state.length // size
         if len(state.serials) < num_full:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,38 +36,8 @@ Change = tuple[str, Sequence[Any], int | None]
 """Name of a method that changes the cache, its arguments, and what it returned on rank 0."""
 
 
-class Ranks(Protocol):
-    """The ranks of a replica, as the process that runs its leases sees them."""
-
-    def lead(self, model: CachedModel) -> CachedModel:
-        """Return the model that the leases run over. Its passes run on every rank."""
-        ...
-
-    def check(self) -> None:
-        """Raise RankError if a rank is gone. Any thread may call it, also between passes."""
-        ...
-
-    def close(self) -> None:
-        """End the other ranks, those that are left. Called when no pass runs."""
-        ...
-
-
-class OneRank:
-    """The only rank of a replica; implements Ranks."""
-
-    def lead(self, model: CachedModel) -> CachedModel:
-        """See Ranks."""
-        return model
-
-    def check(self) -> None:
-        """See Ranks."""
-
-    def close(self) -> None:
-        """See Ranks."""
-
-
 class RankGroup:
-    """The processes of one replica, connected by gloo; implements Ranks on rank 0."""
+    """The processes of one replica, connected by gloo."""
 
     def __init__(
         self, rank: int, size: int, store: Store, is_alive: Callable[[], bool] | None = None
@@ -80,7 +50,7 @@ class RankGroup:
         self._is_alive = is_alive
 
     def lead(self, model: CachedModel) -> CachedModel:
-        """See Ranks."""
+        """Return the model that rank 0 runs the leases over. Its passes run on every rank."""
         return LeadingModel(model, self)
 
     def follow(self, model: CachedModel) -> None:
@@ -98,12 +68,13 @@ class RankGroup:
             self.run(partial(model.forward, own_batch))
 
     def check(self) -> None:
-        """See Ranks."""
+        """Raise RankError if a rank is gone. Any thread of rank 0 may call it, also between
+        passes."""
         if self._is_alive is not None and not self._is_alive():
             raise RankError("a rank of this replica has ended")
 
     def close(self) -> None:
-        """See Ranks."""
+        """End the other ranks, those that are left. Rank 0 calls it when no pass runs."""
         with suppress(RankError):
             self._broadcast(b"")
         dist.destroy_process_group()

@@ -84,12 +84,17 @@ class Replica:
         assert lease.role is self._role, f"a {lease.role} lease reached a {self._role} replica"
         started, recording_s = time.perf_counter(), self._model.recording_s
         is_target, blocks_for = self._role is TARGET, self._blocks_for
-        truncated = [self._truncated(row) for row in lease.rows]
-        if is_target:
+        truncated: list[CachedSequence | RowResult] = []
+        has_grammar = False
+        for row in lease.rows:
+            cached = self._truncated(row)
+            truncated.append(cached)
+            has_grammar |= isinstance(cached, CachedSequence) and cached.rules.grammar is not None
+        if has_grammar and is_target:
             self._await_grammars(lease.rows, truncated)
         answers: dict[int, RowResult] = {}
         ready: list[RoundRow] = []
-        num_free = self._model.num_free_blocks
+        num_free, is_sampling = self._model.num_free_blocks, False
         for row, cached in zip(lease.rows, truncated, strict=True):
             if isinstance(cached, RowResult):
                 answers[row.sequence_id] = cached
@@ -101,16 +106,16 @@ class Replica:
                 answers[row.sequence_id] = _no_room(row, base_len)
                 continue
             num_free -= num_new
+            is_sampling |= row.num_choices > 0
             ready.append((self._matched(row, cached), cached))
-        if ready:
-            if is_target:
-                self._verify(ready, answers)
-            else:
-                self._draft(ready, lease.min_confidence, answers)
-            if not any([row.num_choices for row, _ in ready]):
-                # Wait even if no row samples a token. The scheduler sends the next part of a prompt
-                # when this one is done, and `seconds` must be those of this lease.
-                self._model.wait()
+        if ready and is_target:
+            self._verify(ready, answers)
+        elif ready:
+            self._draft(ready, lease.min_confidence, answers)
+        if ready and not is_sampling:
+            # Wait all the same. The scheduler sends the next part of a prompt when this one is
+            # done, and `seconds` must be those of this lease.
+            self._model.wait()
         return GroupResult(
             lease_id=lease.lease_id,
             epoch=lease.epoch,
@@ -121,8 +126,8 @@ class Replica:
         )
 
     def _truncated(self, row: LeaseRow) -> CachedSequence | RowResult:
-        """Return the row's sequence, rolled back to base_len. This is the only place that rolls
-        back before a pass. Return a KV_MISS if the slot lacks those IDs."""
+        """Return the row's sequence, rolled back to base_len; the only rollback before a pass.
+        Return a KV_MISS if the slot lacks those IDs."""
         base_len = row.base_len
         cached = self._sequences.get(row.sequence_id)
         if cached is None:
@@ -174,8 +179,8 @@ class Replica:
                 truncated[index] = RowResult(rows[index].sequence_id, RowStatus.NOT_READY)
 
     def _matched(self, row: LeaseRow, cached: CachedSequence) -> LeaseRow:
-        """Reuse whole blocks that other sequences cached for the row's new IDs, and count the
-        prompt tokens found. Return the row with the IDs that are left to feed.
+        """Reuse whole blocks that other sequences cached for the row's new IDs; return the row with
+        the IDs that are left to feed.
 
         A row that samples still feeds its last token, because cached blocks hold no logits. A row
         that scores its prompt needs the logits of all tokens.

@@ -4,6 +4,10 @@ The cached-prefix rule (algorithm.md section 4) is an invariant. Before a round,
 prefix of a sequence's N committed tokens, at most N - 1 of them. The model's next round feeds all
 tokens after the prefix. So prefill, an ordinary round, a rejection, a full acceptance and recovery
 on another replica are one code path: catch up, score, roll back.
+
+Under coupled sampling a choice does not depend on the draft. At any temperature, a drafted token is
+accepted if and only if it equals the target's choice. The next token is the choice at the first
+mismatch, or the bonus token when all K were accepted.
 """
 
 from __future__ import annotations
@@ -232,11 +236,8 @@ def _samples(target: ScoringModel, rows: Sequence[RoundRow]) -> list[SampleRow]:
 def _verified(
     target: ScoringModel, rows: Sequence[RoundRow], choices: Sequence[int]
 ) -> list[RowResult]:
-    """Verify every proposal, and roll back the rejected tokens.
-
-    A proposal counts up to the first position where nothing can be chosen. The tokens before it are
-    committed, as without speculation, and the next round reaches that position again.
-    """
+    """Verify every proposal up to the first position where nothing can be chosen, and roll back the
+    rest. The next round reaches that position again, as without speculation."""
     results, end = [], 0
     for row, cached in rows:
         start, end = end, end + row.num_choices
@@ -247,23 +248,14 @@ def _verified(
             tokens = verify(row.proposal[: len(tokens) - 1], tokens)
             num_rejected = len(row.proposal) + 1 - len(tokens)
             target.rollback(cached.slot, target.cached_len(cached.slot) - num_rejected)
-        cached_len, num_accepted = target.cached_len(cached.slot), max(len(tokens) - 1, 0)
-        num_matched = cached.num_matched
-        results.append(
-            RowResult(
-                row.sequence_id, OK, cached_len, tokens, num_accepted, num_matched=num_matched
-            )
-        )
+        answer = row.sequence_id, OK, target.cached_len(cached.slot), tokens
+        num_accepted = max(len(tokens) - 1, 0)
+        results.append(RowResult(*answer, num_accepted, num_matched=cached.num_matched))
     return results
 
 
 def verify(proposal: Sequence[int], choices: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the accepted tokens and the next token: n + 1 of the target's K + 1 choices.
-
-    Under coupled sampling (algorithm.md section 4) a choice does not depend on the draft. At any
-    temperature, a drafted token is accepted if and only if it equals the target's choice. The next
-    token is the choice at the first mismatch, or the bonus token when all K were accepted.
-    """
+    """Return the n accepted tokens and the next token, of the target's K + 1 choices."""
     assert len(choices) == len(proposal) + 1, "the target chooses once behind every drafted token"
     num_accepted = 0
     while num_accepted < len(proposal) and proposal[num_accepted] == choices[num_accepted]:

@@ -22,7 +22,6 @@ from deployments.wire.endpoint import Endpoint
 from specdec_core.config import SchedulerConfig
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.messages import Role
-from specdec_core.worker.ranks import OneRank
 from tests.deployments.fake_replica import FakeReplica
 
 SPEC = CoordinatorSpec(application="a", version="1", pool=SchedulerConfig())
@@ -51,7 +50,7 @@ class Loading:
         self.has_ended = True
         if self.failure is not None:
             raise self.failure
-        return SimpleNamespace(runner=FakeReplica(role), ranks=OneRank())
+        return SimpleNamespace(runner=FakeReplica(role), ranks=None)
 
 
 @pytest.fixture
