@@ -1,10 +1,11 @@
 """Defects of exact numerics: a row's bits come to depend on its company, or the check is blind."""
 
+from functools import partial
+
 from tests.mutants.mutant import Mutant
 
 _ACTIVATION = "specdec_core/batch_invariance/activation.py"
 _ATTENTION = "specdec_core/batch_invariance/attention.py"
-_LINEAR = "specdec_core/batch_invariance/linear.py"
 _EXACT = "specdec_core/loading/self_check.py"
 _NUMERICS = "specdec_core/batch_invariance/size_classes.py"
 _PLAN = "specdec_core/layers/attention/metadata.py"
@@ -12,60 +13,54 @@ _LINEAR_TESTS = "tests/models/test_exact_linear.py::"
 _ACTIVATION_TESTS = "tests/models/test_exact_activation.py::"
 _EXACT_TESTS = "tests/models/test_exact.py::"
 _NUMERICS_TESTS = "tests/models/test_numerics.py::"
+_in_linear = partial(Mutant, path="specdec_core/batch_invariance/linear.py")
 
 MUTANTS = (
-    Mutant(
+    _in_linear(
         name="calls-above-the-class",
-        path=_LINEAR,
         old="num_calls = -(-num_rows // self.rows.high)",
         new="num_calls = max(num_rows // self.rows.high, 1)",
         breaks="B(K + 1) rows run in one call of another order: 1 of 16 outputs equal",
         killed_by=_LINEAR_TESTS + "test_calls_stay_in_the_class",
     ),
-    Mutant(
+    _in_linear(
         name="calls-below-the-class",
-        path=_LINEAR,
         old="if num_missing <= 0:",
         new="if num_missing <= 1:",
         breaks="one row alone is computed in another order than in company",
         killed_by=_LINEAR_TESTS + "test_calls_stay_in_the_class",
     ),
-    Mutant(
+    _in_linear(
         name="whole-class-padded",
-        path=_LINEAR,
         old="num_missing = self.rows.fit(tile_MI.shape[0]) - tile_MI.shape[0]",
         new="num_missing = self.rows.high - tile_MI.shape[0]",
         breaks="nothing but speed: every call pays for the largest one",
         killed_by=_LINEAR_TESTS + "test_calls_stay_in_the_class",
     ),
-    Mutant(
+    _in_linear(
         name="padding-rows-returned",
-        path=_LINEAR,
         old="return padded[: tile_MI.shape[0]]",
         new="return padded[-tile_MI.shape[0] :]",
         breaks="rows are answered with those of the padding",
         killed_by=_LINEAR_TESTS + "test_calls_stay_in_the_class",
     ),
-    Mutant(
+    _in_linear(
         name="place-in-the-call-not-tried",
-        path=_LINEAR,
         old="if not torch.equal("
         "probe(tile_MI.roll(size // 2, 0)).roll(-(size // 2), 0), direct_MO):",
         new="if not torch.equal(probe(tile_MI), direct_MO):",
         breaks="a kernel that treats its last rows otherwise counts as one class",
         killed_by=_LINEAR_TESTS + "test_a_size_whose_rows_see_their_place_is_no_class",
     ),
-    Mutant(
+    _in_linear(
         name="classes-never-differ",
-        path=_LINEAR,
         old="return torch.equal(shorter_MO, longer_MO[: shorter_MO.shape[0]])",
         new="return torch.allclose(shorter_MO, longer_MO[: shorter_MO.shape[0]], atol=1e-3)",
         breaks="sums that differ in the last bit count as equal",
         killed_by=_LINEAR_TESTS + "test_a_change_of_order_bounds_the_class",
     ),
-    Mutant(
+    _in_linear(
         name="only-the-first-linear-of-a-shape-wrapped",
-        path=_LINEAR,
         old="    for name, linear in linears:\n",
         new="    for name, linear in linears[:1]:\n",
         breaks="all layers but the first run at any shape",
@@ -170,9 +165,8 @@ MUTANTS = (
         breaks="a norm that adds 1 to its weights is computed without",
         killed_by="tests/models/test_exact_norm.py::test_a_variant_is_left_alone",
     ),
-    Mutant(
+    _in_linear(
         name="sizes-of-one-order-kept-apart",
-        path=_LINEAR,
         old="if torch.equal(other, first)), len(firsts))",
         new="if other is first), len(firsts))",
         breaks="nothing but speed: on a GPU large calls or small ones are of another class",

@@ -1,11 +1,11 @@
 """Defects of structured output, of drafts that stop early, and of several choices."""
 
+from functools import partial
+
 from tests.mutants.mutant import Mutant
 
-_PROCESSORS = "specdec_core/sampling/logit_processors.py"
 _ROUND = "specdec_core/worker/round.py"
 _LIMITS = "specdec_core/speculation/registry.py"
-_MATCHER = "deployments/text/grammars.py"
 _LEDGER = "deployments/coordinator/quotas.py"
 _EQUIVALENCE = "tests/equivalence/test_structured_output.py::"
 _COMPILED = "tests/deployments/text/test_structured_output.py::"
@@ -13,52 +13,48 @@ _WALKS = "tests/deployments/text/test_grammar_walks.py::"
 _LEDGER_TESTS = "tests/deployments/coordinator/test_client_ledger.py::"
 _KEY_LIMITS = "tests/deployments/cells/test_key_limits.py::"
 _ROUND_TESTS = "tests/core/test_speculative_round.py::"
+_in_logit_processors = partial(Mutant, path="specdec_core/sampling/logit_processors.py")
+_in_grammars = partial(Mutant, path="deployments/text/grammars.py")
 
 MUTANTS = (
-    Mutant(
+    _in_logit_processors(
         name="grammar-not-asked",
-        path=_PROCESSORS,
         old='    LogitProcessor(("grammar",), _keep_grammatical),\n',
         new="",
         breaks="structured output is free text",
         killed_by=_EQUIVALENCE + "test_plain_answers_conform",
     ),
-    Mutant(
+    _in_logit_processors(
         name="grammar-at-the-first-position-only",
-        path=_PROCESSORS,
         old="grammar.allowed(group.history[prompt_len:position])",
         new="grammar.allowed(group.history[prompt_len : group.positions[0]])",
         breaks="drafted positions are masked as the first one of their round",
         killed_by=_EQUIVALENCE + "test_speculation_changes_no_structured_answer",
     ),
-    Mutant(
+    _in_logit_processors(
         name="grammar-reads-the-prompt",
-        path=_PROCESSORS,
         old="grammar.allowed(group.history[prompt_len:position])",
         new="grammar.allowed(group.history[:position])",
         breaks="the prompt counts as output: nothing is masked",
         killed_by=_EQUIVALENCE + "test_plain_answers_conform",
     ),
-    Mutant(
+    _in_grammars(
         name="matcher-never-rolled-back",
-        path=_MATCHER,
         old="        if common < len(self._consumed):\n",
         new="        if False:\n",
         breaks="a rejected draft stays in the grammar's state",
         killed_by=_COMPILED + "test_an_answer_depends_on_the_output_alone",
     ),
-    Mutant(
+    _in_grammars(
         name="shared-matcher-decides",
-        path=_MATCHER,
         old="            lambda: self._fresh(spec, has_full_limits=False).walk(),\n"
         "            lambda: self._fresh(spec, has_full_limits=True).walk(),\n",
         new="",
         breaks="a grammar is refused after some number of answers",
         killed_by=_WALKS + "test_a_refusal_depends_on_the_output_alone",
     ),
-    Mutant(
+    _in_grammars(
         name="limit-taken-for-a-mistake",
-        path=_MATCHER,
         old="                self._compute()  # tells a token that does not conform from a limit\n",
         new="",
         breaks="an output counts as wrong because another one has met a limit",

@@ -1,14 +1,13 @@
 """Defects of the in-place cache and of the pass that reads and writes it."""
 
+from functools import partial
+
 from tests.mutants.mutant import Mutant
 
 _BLOCKS = "specdec_core/kv_cache/block_allocator.py"
-_PAGED = "specdec_core/kv_cache/paged.py"
 _AHEAD = "specdec_core/kv_cache/paged.py"
 _TOUCH = "specdec_core/kernels/csrc/prefault.c"
-_PLAN = "specdec_core/layers/attention/metadata.py"
 _ATTENTION = "specdec_core/layers/attention/sdpa.py"
-_ADAPTER = "specdec_core/worker/model_runner.py"
 _BLOCKS_TESTS = "tests/kv_cache/test_blocks.py::"
 _PAGED_TESTS = "tests/kv_cache/test_paged.py::"
 _AHEAD_TESTS = "tests/kv_cache/test_backed_ahead.py::"
@@ -18,6 +17,9 @@ _INTERLEAVED = (
     + "test_any_interleaving_of_feeds_and_rollbacks_gives_the_full_forwards_logits[llama-512]"
 )
 _GENERATE = _ADAPTER_TESTS + "test_greedy_ids_of_a_ragged_batch_equal_generate[llama]"
+_in_model_runner = partial(Mutant, path="specdec_core/worker/model_runner.py")
+_in_paged = partial(Mutant, path="specdec_core/kv_cache/paged.py")
+_in_metadata = partial(Mutant, path="specdec_core/layers/attention/metadata.py")
 
 MUTANTS = (
     Mutant(
@@ -28,9 +30,8 @@ MUTANTS = (
         breaks="two sequences write their keys into one block",
         killed_by=_BLOCKS_TESTS + "test_random_use_never_hands_a_block_out_twice",
     ),
-    Mutant(
+    _in_model_runner(
         name="kernels-without-runs",
-        path=_ADAPTER,
         old="            run_length=RUN_LENGTH if self.kernels else 1,\n",
         new="",
         breaks="in a service that ran for a while each block lies in another place of memory",
@@ -53,60 +54,53 @@ MUTANTS = (
         breaks="a key or value that was written meanwhile is lost",
         killed_by=_AHEAD_TESTS + "test_touched_pages_are_backed_and_their_bytes_stay",
     ),
-    Mutant(
+    _in_model_runner(
         name="no-memory-is-backed-ahead",
-        path=_ADAPTER,
         old="            touch=load_touch() if self.kernels else None,\n",
         new="",
         breaks="each new block costs the pass that writes it 150 page faults",
         killed_by="tests/models/test_native_kernels.py::"
         "test_a_model_with_kernels_has_memory_backed_ahead[as this machine is]",
     ),
-    Mutant(
+    _in_paged(
         name="rollback-extends-a-shorter-slot",
-        path=_PAGED,
         old="        if length >= state.length:\n            return\n",
         new="",
         breaks="a slot counts places as cached that were never written",
         killed_by=_PAGED_TESTS
         + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
     ),
-    Mutant(
+    _in_paged(
         name="rolled-back-blocks-stay-in-the-table",
-        path=_PAGED,
         old="        del state.blocks[num_kept:]\n",
         new="",
         breaks="two block tables name one block",
         killed_by=_PAGED_TESTS + "test_random_slots_never_share_a_block",
     ),
-    Mutant(
+    _in_paged(
         name="rolled-back-blocks-not-given-back",
-        path=_PAGED,
         old="        self._allocator.free(reversed(state.blocks[num_kept:]))\n",
         new="",
         breaks="every rejection leaks blocks",
         killed_by=_PAGED_TESTS
         + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
     ),
-    Mutant(
+    _in_paged(
         name="block-not-cleared",
-        path=_PAGED,
         old="        if taken and self._clears_blocks:\n",
         new="        if False:\n",
         breaks="a NaN of an earlier request reaches a later one through a masked key",
         killed_by=_PAGED_TESTS + "test_a_nan_does_not_outlive_its_request",
     ),
-    Mutant(
+    _in_model_runner(
         name="nobody-clears-blocks",
-        path=_ADAPTER,
         old="clears_blocks=self.kernels is None,",
         new="clears_blocks=False,",
         breaks="without kernels of our own, a NaN reaches a later request through a masked key",
         killed_by=_ADAPTER_TESTS + "test_a_nan_in_freed_blocks_reaches_nobody",
     ),
-    Mutant(
+    _in_model_runner(
         name="blocks-are-cleared-for-kernels-that-do-not-mind",
-        path=_ADAPTER,
         old="clears_blocks=self.kernels is None,",
         new="clears_blocks=True,",
         breaks="a round of 16 rows writes 0.4 MB for nothing, in one thread",
@@ -125,9 +119,8 @@ MUTANTS = (
             "test_nor_does_it_where_one_unit_takes_all_key_heads",
         ),
     ),
-    Mutant(
+    _in_metadata(
         name="tables-padded-with-a-block-of-another",
-        path=_PLAN,
         old='numbers.extend(array("i", table[-1:]) * (width - len(table)))',
         new="numbers.extend([0] * (width - len(table)))",
         breaks="a NaN of one request reaches all others through masked keys",
@@ -137,65 +130,57 @@ MUTANTS = (
             "test_what_fails_in_a_sequence_does_not_spread",
         ),
     ),
-    Mutant(
+    _in_metadata(
         name="mask-one-key-too-wide",
-        path=_PLAN,
         old="device=position_RQ.device) > position_RQ.unsqueeze(-1)",
         new="device=position_RQ.device) > position_RQ.unsqueeze(-1) + 1",
         breaks="a token sees the one behind it: a draft confirms itself",
         killed_by=_INTERLEAVED,
     ),
-    Mutant(
+    _in_metadata(
         name="mask-hides-the-own-place",
-        path=_PLAN,
         old="device=position_RQ.device) > position_RQ.unsqueeze(-1)",
         new="device=position_RQ.device) >= position_RQ.unsqueeze(-1)",
         breaks="a token does not see itself; the first of a sequence sees nothing: NaN",
         killed_by=_GENERATE,
     ),
-    Mutant(
+    _in_metadata(
         name="positions-count-from-the-pass",
-        path=_PLAN,
         old="        positions += own\n",
         new="        positions += range(count)\n",
         breaks="position ids start at 0 in every pass",
         killed_by=_GENERATE,
     ),
-    Mutant(
+    _in_metadata(
         name="key-written-one-place-off",
-        path=_PLAN,
         old="[table[position // size] * size + position % size for position in own]",
         new="[table[p // size] * size + p % size for p in [max(i - 1, 0) for i in own]]",
         breaks="each new key overwrites the one before it",
         killed_by=_GENERATE,
     ),
-    Mutant(
+    _in_metadata(
         name="queries-in-the-order-of-the-segments",
-        path=_PLAN,
         old="token_index=None if is_in_order else",
         new="token_index=None if len(queries) > 1 or is_in_order else",
         breaks="rows are answered with the attention of others when long and short rows mix",
         killed_by=_ADAPTER_TESTS + "test_long_feeds_of_a_pass_share_their_attention",
     ),
-    Mutant(
+    _in_metadata(
         name="logits-of-the-first-tokens",
-        path=_PLAN,
         old="wanted += range(end - num_logits, end)",
         new="wanted += range(end - num_logits - (end > 1), end - (end > 1))",
         breaks="verification reads the logits one place too early",
         killed_by=_INTERLEAVED,
     ),
-    Mutant(
+    _in_metadata(
         name="padded-query-sees-past-the-row",
-        path=_PLAN,
         old="padded = [(row, min(i, counts[row] - 1)) for row in rows",
         new="padded = [(row, i) for row in rows",
         breaks="an index beyond the pass, or a neighbour's query in the padding",
         killed_by=_INTERLEAVED,
     ),
-    Mutant(
+    _in_metadata(
         name="key-length-of-the-first-row",
-        path=_PLAN,
         old="key_len = attention.key_len(max(ends[row] for row in rows))",
         new="key_len = attention.key_len(ends[rows[0]])",
         breaks="longer companions lose the keys beyond the first row's length",
@@ -221,9 +206,8 @@ MUTANTS = (
         breaks="query heads read the keys of another group",
         killed_by=_GENERATE,
     ),
-    Mutant(
+    _in_model_runner(
         name="failed-pass-leaves-its-places",
-        path=_ADAPTER,
         old="                self.rollback(slot, start)\n",
         new="                self.cached_len(slot)\n",
         breaks="after an error a slot counts places as cached that were not written",

@@ -1,11 +1,10 @@
 """Defects of the left-padded cache and of the paper's algorithms on it."""
 
+from functools import partial
+
 from tests.mutants.mutant import Mutant
 
-_KV = "specdec_core/algorithms/padded/cache.py"
 _INVARIANTS = "specdec_core/algorithms/padded/invariants.py"
-_ROUND = "specdec_core/algorithms/padded/round.py"
-_SEQUENCE = "specdec_core/algorithms/live_sequence.py"
 _EXSPEC = "specdec_core/algorithms/padded/exspec_padded.py"
 _ATTENTION = "specdec_core/algorithms/padded/attention.py"
 _KV_TESTS = "tests/kv_cache/test_padded.py::"
@@ -15,51 +14,48 @@ _EXSPEC_TESTS = "tests/core/test_padded_choice.py::"
 _MODEL_TESTS = "tests/models/test_padded_model.py::"
 _FAST_LOGITS = _MODEL_TESTS + "test_fast_logits_are_close_to_those_of_the_in_place_cache[llama-512]"
 _EXACT_LOGITS = _MODEL_TESTS + "test_exact_logits_are_those_of_the_in_place_cache[llama-dtype0]"
+_in_cache = partial(Mutant, path="specdec_core/algorithms/padded/cache.py")
+_in_live_sequence = partial(Mutant, path="specdec_core/algorithms/live_sequence.py")
+_in_round = partial(Mutant, path="specdec_core/algorithms/padded/round.py")
 
 MUTANTS = (
-    Mutant(
+    _in_cache(
         name="right-padded-batch",
-        path=_KV,
         old="    return [longest - length for length in content_lens]\n",
         new="    return [0 * longest for _ in content_lens]\n",
         breaks="contents begin together and end ragged",
         killed_by=_KV_TESTS + "test_rounds_of_realignment_equal_a_per_row_reference",
     ),
-    Mutant(
+    _in_cache(
         name="rows-shifted-the-wrong-way",
-        path=_KV,
         old="shifts = [old - new for old, new in zip(starts, self.starts, strict=True)]",
         new="shifts = [new - old for old, new in zip(starts, self.starts, strict=True)]",
         breaks="after a round every row reads another's place: repetition and gibberish",
         killed_by=_KV_TESTS + "test_rounds_of_realignment_equal_a_per_row_reference",
     ),
-    Mutant(
+    _in_cache(
         name="finished-row-keeps-its-place",
-        path=_KV,
         old="self.cached_lens = [self.cached_lens[row] for row in rows]",
         new="self.cached_lens = self.cached_lens[: len(rows)]",
         breaks="rows behind one that left are taken for those before them",
         killed_by=_KV_TESTS + "test_rounds_of_realignment_equal_a_per_row_reference",
     ),
-    Mutant(
+    _in_cache(
         name="padding-has-positions",
-        path=_KV,
         old="return torch.arange(num_columns, device=device) - starts_B1",
         new="return torch.arange(num_columns, device=device) - 0 * starts_B1",
         breaks="position ids count the padding",
         killed_by=_KV_TESTS + "test_places_hide_the_padding_and_count_from_0",
     ),
-    Mutant(
+    _in_cache(
         name="padded-rollback-extends",
-        path=_KV,
         old="self.cached_lens[row] = min(self.cached_lens[row], length)",
         new="self.cached_lens[row] = length",
         breaks="a draft that is behind counts tokens as cached that it never saw",
         killed_by=_KV_TESTS + "test_a_rollback_never_caches_more",
     ),
-    Mutant(
+    _in_cache(
         name="stacked-row-unpadded",
-        path=_KV,
         old="start, into, n = kv.starts[source], stacked.starts[index], stacked.cached_lens[index]",
         new="start, into, n = kv.starts[source], 0, stacked.cached_lens[index]",
         breaks="rows that were stacked read their padding",
@@ -81,17 +77,15 @@ MUTANTS = (
         breaks="debug mode lets a cache pass that holds the pending token (I3)",
         killed_by=_KV_TESTS + "test_the_invariants_name_what_is_broken",
     ),
-    Mutant(
+    _in_live_sequence(
         name="defect-1-end-searched-in-the-last-token-alone",
-        path=_SEQUENCE,
         old="stop_ids = self.request.stop_ids\n",
         new="stop_ids = self.request.stop_ids & {verdict.tokens[-1]}\n",
         breaks="a drafted end id that is accepted is followed by more tokens",
         killed_by=_DEFECT + "1_nothing_follows_a_drafted_end_that_is_accepted[eqspec]",
     ),
-    Mutant(
+    _in_live_sequence(
         name="defect-2-end-searched-in-the-prompt",
-        path=_SEQUENCE,
         old="        event = self._event(tokens, result.logprobs[: len(tokens)])\n",
         new="        if stop_ids.intersection(self.ids):\n"
         "            self.finish_reason = FinishReason.STOP\n"
@@ -99,18 +93,16 @@ MUTANTS = (
         breaks="chat templates end turns with the end id: answers of one token",
         killed_by=_DEFECT + "2_an_end_id_in_the_prompt_ends_nothing[eqspec]",
     ),
-    Mutant(
+    _in_round(
         name="defect-7-answers-in-order-of-length",
-        path=_ROUND,
         old="rows = zip(group.sequences, proposals, results, strict=True)\n",
         new="by_length = sorted(group.sequences, key=lambda s: len(s.ids))\n"
         "        rows = zip(by_length, proposals, results, strict=True)\n",
         breaks="clients get each other's answers",
         killed_by=_DEFECT + "7_every_answer_belongs_to_its_request_whatever_the_order[eqspec]",
     ),
-    Mutant(
+    _in_round(
         name="defect-8-smallest-budget-for-all",
-        path=_ROUND,
         old="wanted = [s.num_draft_tokens(self._speculation) for s in group.sequences]",
         new="wanted = [\n"
         "                min(s.num_draft_tokens(self._speculation) for s in group.sequences)\n"
@@ -126,33 +118,29 @@ MUTANTS = (
         breaks="a fresh row in a fallback group throws away the whole group's KV",
         killed_by=_DEFECT + "9_every_token_is_fed_to_the_target_once[exspec-padded]",
     ),
-    Mutant(
+    _in_round(
         name="defect-10-draft-keeps-no-cache",
-        path=_ROUND,
         old="batch.rollback(row, len(sequence.ids) - 1)",
         new="batch.rollback(row, (len(sequence.ids) - 1) * (batch is group.target))",
         breaks="the draft reads the whole prefix again in every round",
         killed_by=_DEFECT + "10_the_draft_keeps_its_cache_between_rounds[eqspec]",
     ),
-    Mutant(
+    _in_round(
         name="pending-token-cached",
-        path=_ROUND,
         old="batch.rollback(row, len(sequence.ids) - 1)",
         new="batch.rollback(row, len(sequence.ids))",
         breaks="a draft believes KV of a rejected token where the target chose another",
         killed_by=_EQUAL_TESTS + "test_speculative_output_equals_plain_output",
     ),
-    Mutant(
+    _in_round(
         name="draft-fed-the-last-token-alone",
-        path=_ROUND,
         old="return _row(row, sequence, draft.cached_len(row), (), num_tokens)",
         new="return _row(row, sequence, len(sequence.ids) - 1, (), num_tokens)",
         breaks="after a full acceptance the draft lacks a token: it guesses wrong from then on",
         killed_by=_EQUAL_TESTS + "test_eqspec_moves_nothing_while_all_rows_commit_equally_many",
     ),
-    Mutant(
+    _in_round(
         name="finished-rows-stay-in-the-batch",
-        path=_ROUND,
         old="live = [row for row, s in enumerate(group.sequences) if s.finish_reason is None]\n",
         new="live = list(range(len(group.sequences)))\n"
         "        live = live if any(s.finish_reason is None for s in group.sequences) else []\n",
@@ -168,9 +156,8 @@ MUTANTS = (
         killed_by=_EXSPEC_TESTS
         + "test_rows_of_one_length_are_stacked_wherever_they_stand_in_the_window",
     ),
-    Mutant(
+    _in_live_sequence(
         name="rectangle-of-the-present-lengths",
-        path=_SEQUENCE,
         old="lengths = [s.request.max_len for s in (*self.admitted, self._waiting[0])]",
         new="lengths = [len(s.ids) for s in (*self.admitted, self._waiting[0])]",
         breaks="the batch outgrows its memory in the middle of its requests",
@@ -193,9 +180,8 @@ MUTANTS = (
         breaks="a token sees the one behind it",
         killed_by=_FAST_LOGITS,
     ),
-    Mutant(
+    _in_cache(
         name="exact-view-without-the-offset",
-        path=_KV,
         old="first = slot * self.num_columns + self.starts[slot]",
         new="first = slot * self.num_columns",
         breaks="exact numerics read the padding in place of the row",

@@ -1,8 +1,9 @@
 """Defects of bans, bias, penalties, and of the log-probabilities that are reported."""
 
+from functools import partial
+
 from tests.mutants.mutant import Mutant
 
-_PROCESSORS = "specdec_core/sampling/logit_processors.py"
 _PARAMS = "specdec_core/sampling_params.py"
 _LOGPROBS = "specdec_core/sampling/token_logprobs.py"
 _PROCESSOR_TESTS = "tests/sampling/test_logit_processors.py::"
@@ -10,35 +11,32 @@ _RULES_TESTS = "tests/sampling/test_choice_rules.py::"
 _LOGPROB_TESTS = "tests/sampling/test_token_logprobs.py::"
 _PROMPT_TESTS = "tests/equivalence/test_prompt_logprobs.py::"
 _PROPOSAL = "tests/equivalence/test_processors.py::"
+_in_logit_processors = partial(Mutant, path="specdec_core/sampling/logit_processors.py")
 
 MUTANTS = (
-    Mutant(
+    _in_logit_processors(
         name="history-one-token-short",
-        path=_PROCESSORS,
         old="index_N[prompt_len:position].bincount",
         new="index_N[prompt_len : position - 1].bincount",
         breaks="penalties do not see the pending token",
         killed_by=_PROCESSOR_TESTS + "test_a_pass_equals_the_reference_row_by_row",
     ),
-    Mutant(
+    _in_logit_processors(
         name="history-of-the-whole-proposal",
-        path=_PROCESSORS,
         old="index_N[prompt_len:position].bincount",
         new="index_N[prompt_len:].bincount",
         breaks="position j sees the drafts behind it: other tokens than plain decoding",
         killed_by=_PROPOSAL + "test_each_processor_gives_the_plain_ids_and_logprobs[3-frequency]",
     ),
-    Mutant(
+    _in_logit_processors(
         name="bans-of-another-row",
-        path=_PROCESSORS,
         old="z_NV[group.first : group.first + len(group.positions)]",
         new="z_NV[: len(group.positions)]",
         breaks="one request's rules change another's tokens",
         killed_by=_PROCESSOR_TESTS + "test_a_row_does_not_depend_on_the_rows_around_it",
     ),
-    Mutant(
+    _in_logit_processors(
         name="callers-logits-changed",
-        path=_PROCESSORS,
         old="    z_NV = z_NV.to(torch.float32, copy=True)\n",
         new="",
         breaks="reported log-probabilities are those of processed logits",

@@ -1,16 +1,18 @@
 """Defects of the scheduler: leases, results, KV blocks, groups, the prefill limit."""
 
+from functools import partial
+
 from tests.mutants.mutant import Mutant
 
 _SCORE_TEST = (
     "tests/scheduler/test_logprobs.py::test_those_of_a_prompt_come_whole_with_its_first_token[3]"
 )
 _TESTS = "tests/scheduler/test_prefill_limit.py::"
+_in_results = partial(Mutant, path="specdec_core/scheduler/results.py")
 
 MUTANTS = (
-    Mutant(
+    _in_results(
         name="answer-not-compared-with-the-proposal",
-        path="specdec_core/scheduler/results.py",
         old="        and (n == 0 or tokens[:n] == row.proposal[:n])\n",
         new="",
         breaks="a replica that answers for another proposal commits its tokens",
@@ -24,17 +26,15 @@ MUTANTS = (
         breaks="where the chunks of a prompt meet, a log-probability is missing",
         killed_by=_SCORE_TEST,
     ),
-    Mutant(
+    _in_results(
         name="unsettled-reservation",
-        path="specdec_core/scheduler/results.py",
         old="        replica.release(reservation, held_len, num_ids)\n",
         new="",
         breaks="blocks of rejected tokens stay reserved",
         killed_by="tests/scheduler/test_blocks.py::test_blocks_of_rejected_tokens_are_given_back_at_once",
     ),
-    Mutant(
+    _in_results(
         name="a-failing-draft-ends-the-request",
-        path="specdec_core/scheduler/results.py",
         old="        if replica.role is Role.DRAFT:\n"
         "            sequence.is_draftable = False\n"
         "            self._requests.leave(replica, sequence)\n"
@@ -93,9 +93,8 @@ MUTANTS = (
         breaks="where passes are long, the parts of a group take turns for ever",
         killed_by="tests/scheduler/test_grouping.py::test_behind_a_running_group_only_a_full_one_is_sent",
     ),
-    Mutant(
+    _in_results(
         name="answered-row-is-not-planned-again",
-        path="specdec_core/scheduler/results.py",
         old="changed[sequence_id] = sequence",
         new="",
         breaks="a sequence stops for good after its first round",

@@ -1,5 +1,7 @@
 """Defects of speculation: n-gram proposals, pipelining and the controller of K."""
 
+from functools import partial
+
 from tests.mutants.mutant import Mutant
 
 _OVERLAP_TESTS = "tests/scheduler/test_overlap.py::"
@@ -9,11 +11,12 @@ _CAUSES = "tests/scheduler/test_k_cause.py::"
 _SHARED = "tests/scheduler/test_shared_device.py::"
 _GOODPUT = "tests/scheduler/test_goodput.py::"
 _COPIED = "tests/scheduler/test_copy_belief.py::"
+_in_ngram = partial(Mutant, path="specdec_core/speculation/ngram.py")
+_in_token_selection = partial(Mutant, path="specdec_core/speculation/token_selection.py")
 
 MUTANTS = (
-    Mutant(
+    _in_ngram(
         name="ngram-prefers-the-shorter-match",
-        path="specdec_core/speculation/ngram.py",
         old="if match_len > best_len:",
         new="if match_len >= best_len:",
         breaks="an older occurrence is proposed instead of the latest",
@@ -21,17 +24,15 @@ MUTANTS = (
             "tests/speculation/test_ngram.py::test_the_most_recent_of_equally_long_occurrences_wins",
         ),
     ),
-    Mutant(
+    _in_ngram(
         name="ngram-copy-runs-off-the-end",
-        path="specdec_core/speculation/ngram.py",
         old="        while len(copied) < num_tokens:",
         new="        while False:",
         breaks="a loop is proposed once round only: short proposals where long ones are right",
         killed_by=("tests/speculation/test_ngram.py::test_a_loop_is_continued_beyond_the_end",),
     ),
-    Mutant(
+    _in_ngram(
         name="ngram-forgets-full-tables",
-        path="specdec_core/speculation/ngram.py",
         old="            while end == _NONE and num_older > 0:\n",
         new="            while False:\n",
         breaks="a long text is searched in its last part alone: fewer tokens are proposed",
@@ -39,9 +40,8 @@ MUTANTS = (
             "tests/speculation/test_ngram.py::test_a_long_list_that_grows_finds_what_a_search_finds",
         ),
     ),
-    Mutant(
+    _in_ngram(
         name="ngram-walks-without-bound",
-        path="specdec_core/speculation/ngram.py",
         old="for _ in range(_MAX_STEPS):",
         new="for _ in range(len(ids)):",
         breaks="a client's ids of one hash make every decision as long as its prompt",
@@ -94,25 +94,22 @@ MUTANTS = (
         breaks="a size that became dearer is believed to cost what it did, and is run for ever",
         killed_by=(_PRICES + "test_one_size_that_became_dearer_is_told_from_a_slow_machine[4.0]",),
     ),
-    Mutant(
+    _in_token_selection(
         name="looks-cost-nothing",
-        path="specdec_core/speculation/token_selection.py",
         old="        self.credit -= spent\n",
         new="",
         breaks="every pass is run in a size that is only to be learnt",
         killed_by=(_LOOKING + "test_looks_take_no_more_than_passes_have_earned",),
     ),
-    Mutant(
+    _in_token_selection(
         name="a-look-may-take-any-time",
-        path="specdec_core/speculation/token_selection.py",
         old="price <= self.credit and ",
         new="",
         breaks="one look takes as long as a hundred passes",
         killed_by=(_LOOKING + "test_a_look_that_takes_more_than_was_earned_waits",),
     ),
-    Mutant(
+    _in_token_selection(
         name="looked-at-without-hope",
-        path="specdec_core/speculation/token_selection.py",
         old="threshold = (1.0 + _LOOK_GAIN) *",
         new="threshold = 0.0 *",
         breaks="sizes that cannot be the best are run again and again",

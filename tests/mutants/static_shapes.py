@@ -1,5 +1,7 @@
 """Defects of passes in fixed shapes: padding that shows, steps that lose count, memory shared."""
 
+from functools import partial
+
 from tests.mutants.mutant import Mutant
 
 _TESTS = "tests/models/cuda_graphs/"
@@ -10,6 +12,10 @@ _STANDS_IN = (
 )
 _LOOP = _TESTS + "test_draft_loop.py::"
 _KERNEL = _TESTS + "test_triton_attention.py::"
+_in_graph_runner = partial(Mutant, path="specdec_core/worker/cuda_graphs/graph_runner.py")
+_in_recorder = partial(Mutant, path="specdec_core/worker/cuda_graphs/recorder.py")
+_in_memory = partial(Mutant, path="specdec_core/loading/memory.py")
+_in_triton = partial(Mutant, path="specdec_core/layers/attention/triton.py")
 
 MUTANTS = (
     Mutant(
@@ -28,9 +34,8 @@ MUTANTS = (
         breaks="attention over blocks aligns a short row's queries at the wrong key",
         killed_by=_TESTS + "test_buckets.py::test_a_bucket_holds_every_token_of_its_rectangle",
     ),
-    Mutant(
+    _in_graph_runner(
         name="logits-of-the-recording-handed-out",
-        path="specdec_core/worker/cuda_graphs/graph_runner.py",
         old="return logits_NV[: sum(batch.num_logits)].clone()",
         new="return logits_NV[: sum(batch.num_logits)]",
         breaks="the next pass of the shape changes what a caller holds",
@@ -63,50 +68,44 @@ MUTANTS = (
             _LOOP + "test_proposals_are_those_of_a_draft_asked_token_by_token",
         ),
     ),
-    Mutant(
+    _in_recorder(
         name="the-newest-recording-goes-first",
-        path="specdec_core/worker/cuda_graphs/recorder.py",
         old="oldest = next((key for key in self._recorded if key not in kept), None)",
         new="oldest = next((key for key in reversed(self._recorded) if key not in kept), None)",
         breaks="shapes that are in use are recorded again and again",
         killed_by=_TESTS + "test_recorder.py::test_the_one_used_longest_ago_goes_first",
     ),
-    Mutant(
+    _in_memory(
         name="recordings-without-memory-of-their-own",
-        path="specdec_core/loading/memory.py",
         old="recorded = self.workspace_bytes + self.logit_bytes + RECORDING_BYTES",
         new="recorded = self.logit_bytes + RECORDING_BYTES",
         breaks="the cache takes what recorded passes need, and a GPU runs out of memory in service",
         killed_by="tests/models/test_memory.py::test_a_pass_needs_its_workspace_and_recorded_ones_another",
     ),
-    Mutant(
+    _in_memory(
         name="logits-without-memory-in-the-plan",
-        path="specdec_core/loading/memory.py",
         old="recorded = self.workspace_bytes + self.logit_bytes + RECORDING_BYTES",
         new="recorded = self.workspace_bytes + RECORDING_BYTES",
         breaks="the cache takes what the logits of recorded passes need",
         killed_by="tests/models/test_memory.py::test_logits_of_recorded_passes_have_memory_of_their_own",
     ),
-    Mutant(
+    _in_recorder(
         name="memory-that-runs-out-is-not-looked-for",
-        path="specdec_core/worker/cuda_graphs/recorder.py",
         old="if num_to_leave is None or not may_retry or not self._evict_to(num_to_leave, kept):",
         new="if True:",
         breaks="a shape that comes when a GPU is full is never recorded, whatever could go for it",
         killed_by=_TESTS + "test_recorder.py::"
         "test_where_memory_runs_out_the_older_half_goes_and_the_shape_is_tried_again",
     ),
-    Mutant(
+    _in_recorder(
         name="a-capture-without-memory-ends-all",
-        path="specdec_core/worker/cuda_graphs/recorder.py",
         old="if not is_out_of_memory(error):\n                capture.give_up()",
         new="capture.give_up()",
         breaks="a GPU that was full once runs every operation from the host until the next start",
         killed_by=_TESTS + "test_captures.py::test_a_capture_without_memory_ends_nothing",
     ),
-    Mutant(
+    _in_recorder(
         name="one-pool-for-ever",
-        path="specdec_core/worker/cuda_graphs/recorder.py",
         old="if not self._graphs:",
         new="if self._pool is None:",
         breaks="PyTorch refuses the next capture once all graphs are gone",
@@ -130,9 +129,8 @@ MUTANTS = (
         killed_by="tests/models/test_exact_cost.py::"
         "test_auto_is_fast_where_exact_passes_of_any_size_take_over_a_tenth_longer",
     ),
-    Mutant(
+    _in_memory(
         name="a-share-that-others-have-used",
-        path="specdec_core/loading/memory.py",
         old="return min(self.free, round(self.total * utilization) - self.own)",
         new="return self.free - round(self.total * (1 - utilization))",
         breaks="the second replica of a GPU is refused",
@@ -173,25 +171,22 @@ MUTANTS = (
         breaks="the host waits for a GPU before each pass of the padded algorithms",
         killed_by="tests/models/test_padded_on_fake_gpu.py::test_a_pass_over_a_rectangle_never_waits",
     ),
-    Mutant(
+    _in_triton(
         name="parts-end-a-tile-late",
-        path="specdec_core/layers/attention/triton.py",
         old="if (first_key + KEYS) % PART == 0:",
         new="if (first_key + KEYS) % PART == KEYS:",
         breaks="keys that are split on a GPU are summed in another order than keys that are not",
         killed_by=_KERNEL + "test_keys_that_are_split_give_the_same_bits",
     ),
-    Mutant(
+    _in_triton(
         name="a-part-goes-on-into-the-next",
-        path="specdec_core/layers/attention/triton.py",
         old="end = tl.minimum(end, begin + PART)",
         new="end = end",
         breaks="keys that are split count more than once",
         killed_by=_KERNEL + "test_keys_that_are_split_give_the_same_bits",
     ),
-    Mutant(
+    _in_triton(
         name="heads-that-lie-apart-taken-as-they-are",
-        path="specdec_core/layers/attention/triton.py",
         old="return some_TXD if is_so else some_TXD.contiguous()",
         new="return some_TXD",
         breaks="models that run through transformers' layers read other heads' numbers on a GPU",
@@ -208,9 +203,8 @@ MUTANTS = (
         breaks="every answer of a GPU",
         killed_by="tests/models/test_triton_ops.py::test_they_answer_like_pytorch",
     ),
-    Mutant(
+    _in_graph_runner(
         name="a-larger-shape-stands-in-for-good",
-        path="specdec_core/worker/cuda_graphs/graph_runner.py",
         old="if not others or self._num_stood_in[own] % _OWN_AFTER == 0:",
         new="if not others:",
         breaks="passes of a size that is asked for all the time stay padded",
@@ -225,9 +219,8 @@ MUTANTS = (
         killed_by=_TESTS + "test_buckets.py::"
         "test_a_shape_stands_in_for_a_smaller_one_that_takes_about_as_long",
     ),
-    Mutant(
+    _in_graph_runner(
         name="steps-of-greedy-rows-stand-in-for-drawn-ones",
-        path="specdec_core/worker/cuda_graphs/graph_runner.py",
         old="if shape.work == work and shape.bucket",
         new="if shape.bucket",
         breaks="a draft proposes other tokens than its target would draw",
