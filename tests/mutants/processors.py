@@ -45,8 +45,8 @@ MUTANTS = (
     Mutant(
         name="history-not-sent-for-bad-words",
         path=_PARAMS,
-        old='"bad_word_ids",\n            effect=Effect.HISTORY',
-        new='"bad_word_ids",\n            effect=Effect.LOGITS',
+        old='"bad_word_ids",\n        effect=Effect.HISTORY',
+        new='"bad_word_ids",\n        effect=Effect.LOGITS',
         breaks="bad words of several ids are never found",
         killed_by=_RULES_TESTS + "test_whatever_looks_at_ids_needs_them[bad_words]",
     ),
