@@ -15,56 +15,22 @@ from deployments.text.sampling_fields import SamplingFields
 from specdec_core.errors import InvalidRequestError
 
 PASSES = frozenset(
-    {
+    (
         # OpenAI: who asks, what is kept, and hints for speed.
-        "user",
-        "metadata",
-        "store",
-        "service_tier",
-        "safety_identifier",
-        "prediction",
-        "parallel_tool_calls",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "prompt_cache_options",
-        "stream_options.include_obfuscation",
+        *("user", "metadata", "store", "service_tier", "safety_identifier", "prediction"),
+        *("parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention"),
+        *("prompt_cache_options", "stream_options.include_obfuscation"),
         # vLLM and SGLang: means and bookkeeping.
-        "guided_decoding_backend",
-        "mm_processor_kwargs",
-        "media_io_kwargs",
-        "spaces_between_special_tokens",
-        "data_parallel_rank",
-        "rid",
-        "stream_reasoning",
+        *("guided_decoding_backend", "mm_processor_kwargs", "media_io_kwargs"),
+        *("spaces_between_special_tokens", "data_parallel_rank", "rid", "stream_reasoning"),
         # llama.cpp and others: caches, timings, and parameters of methods that are refused below.
-        "cache_prompt",
-        "id_slot",
-        "slot_id",
-        "n_keep",
-        "n_discard",
-        "keep_alive",
-        "num_ctx",
-        "timings_per_token",
-        "return_progress",
-        "details",
-        "mirostat_tau",
-        "mirostat_eta",
-        "dry_base",
-        "dry_allowed_length",
-        "dry_penalty_last_n",
-        "dry_sequence_breakers",
-        "xtc_threshold",
-        "dynatemp_exponent",
-        "adaptive_decay",
-        "repeat_last_n",
-        "penalize_nl",
-        "grammar_lazy",
-        "grammar_triggers",
-        "preserved_tokens",
-        "speculative.n_max",
-        "speculative.n_min",
-        "speculative.p_min",
-    }
+        *("cache_prompt", "id_slot", "slot_id", "n_keep", "n_discard", "keep_alive", "num_ctx"),
+        *("timings_per_token", "return_progress", "details", "mirostat_tau", "mirostat_eta"),
+        *("dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"),
+        *("xtc_threshold", "dynatemp_exponent", "adaptive_decay", "repeat_last_n", "penalize_nl"),
+        *("grammar_lazy", "grammar_triggers", "preserved_tokens", "speculative.n_max"),
+        *("speculative.n_min", "speculative.p_min"),
+    )
 )
 
 

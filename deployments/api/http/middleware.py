@@ -64,8 +64,8 @@ class RequestGuard:
         try:
             for host in headers.getlist("host"):
                 self._access.check_host(host)
-            if scope["method"] == "POST":
-                self._check_page(headers)
+            if scope["method"] == "POST" and "origin" in headers:
+                self._check_page(headers["origin"], headers)
             length = headers.get("content-length", "")
             if length.isdecimal() and int(length) > self._max_bytes:
                 raise _too_large(self._max_bytes)
@@ -82,10 +82,10 @@ class RequestGuard:
         else:
             await _unknown_coding(coding)(scope, receive, send)
 
-    def _check_page(self, headers: Headers) -> None:
-        """Programs send no `Origin`, so curl's own content type passes."""
-        origin = headers.get("origin")
-        if origin is None or self._is_known(origin, headers.get("host", "")):
+    def _check_page(self, origin: str, headers: Headers) -> None:
+        """Programs send no origin, so curl's own content type passes."""
+        is_same = origin.partition("://")[2] == headers.get("host", "")
+        if is_same or origin in self._origins or ANY in self._origins:
             return
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in _ASKED_FIRST and not kind.endswith("+json"):
@@ -94,10 +94,6 @@ class RequestGuard:
                 f"{origin[:200]!r}: send application/json, and add the origin to "
                 "cors_origins (--cors-origins)"
             )
-
-    def _is_known(self, origin: str, host: str) -> bool:
-        is_same = origin.partition("://")[2] == host
-        return is_same or origin in self._origins or ANY in self._origins
 
 
 def _too_large(max_bytes: int) -> BodyTooLargeError:
