@@ -1,4 +1,4 @@
-"""What gRPC clients of Serve's proxies may do: bursts of calls, keepalive pings, and slow reading.
+"""Limits for gRPC clients of Serve's proxies: bursts of calls, keepalive pings, unread answers.
 
 By default gRPC cancels a call that the server did not accept within 30 s, and refuses calls when
 1000 to 3000 wait. The client gets CANCELLED, which names no reason and no time for a retry.

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from deployments.proxy.grpc_guard import make_grpc_patient
-from deployments.proxy.http_middleware import ProxyErrors, Readiness
+from deployments.proxy.http_middleware import ProxyAnswers
 from deployments.runtime.memory import keep_trimming
 
 _GUARDED = "deployments.proxy.http_guard:GuardedHttp"
@@ -33,4 +33,4 @@ def guard() -> list[Middleware]:
     if AutoHTTPProtocol is HttpToolsProtocol:
         config.HTTP_PROTOCOLS["auto"] = _GUARDED
     _tasks.append(asyncio.get_event_loop().create_task(keep_trimming()))
-    return [Middleware(ProxyErrors), Middleware(Readiness)]
+    return [Middleware(ProxyAnswers)]

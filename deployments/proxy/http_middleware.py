@@ -29,22 +29,52 @@ DIED = (
 STARTING = "the server is starting; send the request again"
 _RETRY_AFTER_S = b"1"
 _SERVES_OWN = "/-/"
+READY = "/ready"
+_HEALTH = "/-/healthz"
+"""Serve's own health: 503 while the proxy is drained, or knows no application yet."""
+STAYS_READY_S = 5.0
+"""Seconds that a drained proxy stays ready, in which another node's ready proxy must be seen.
+
+That proxy becomes ready when this one is drained. The time is shorter than
+RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S, by what lists of endpoints take.
+"""
 
 
-class ProxyErrors:
-    """ASGI middleware around the proxy: completes what the application left incomplete."""
+class ProxyAnswers:
+    """ASGI middleware around the proxy: completes what the application left incomplete, and tells
+    that a drained proxy is not ready."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
+        self._leaving = Leaving(clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["path"] == READY and await self._has_left(scope):
+            refusal = JSONResponse({"status": "this node's proxy is drained"}, status_code=503)
+            await refusal(scope, receive, send)
+            return
         answer = _Answer(send, is_ours=not scope["path"].startswith(_SERVES_OWN))
         await self._app(scope, receive, answer.pass_on)
         if not answer.is_complete:
             await answer.complete()
+
+    async def _has_left(self, scope: Scope) -> bool:
+        """Ask Serve's own route for the proxy's health."""
+        statuses: list[int] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        own = {**scope, "path": _HEALTH, "raw_path": _HEALTH.encode(), "query_string": b""}
+        await self._app(own, receive, send)
+        return self._leaving.has_left(is_healthy=statuses == [200])
 
 
 @dataclass(eq=False, slots=True)
@@ -90,17 +120,6 @@ class _Answer:
         await self.send({"type": "http.response.body", "body": body})
 
 
-READY = "/ready"
-_HEALTH = "/-/healthz"
-"""Serve's own health: 503 while the proxy is drained, or knows no application yet."""
-STAYS_READY_S = 5.0
-"""Seconds that a drained proxy stays ready, in which another node's ready proxy must be seen.
-
-That proxy becomes ready when this one is drained. The time is shorter than
-RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S, by what lists of endpoints take.
-"""
-
-
 class Leaving:
     """Decides whether a drained proxy has been ready for long enough."""
 
@@ -117,35 +136,3 @@ class Leaving:
         if self._leaves_at is None:
             self._leaves_at = self._clock() + STAYS_READY_S
         return self._clock() >= self._leaves_at
-
-
-class Readiness:
-    """ASGI middleware around the proxy: a drained proxy is not ready."""
-
-    def __init__(self, app: ASGIApp, clock: Callable[[], float] = time.monotonic) -> None:
-        self._app = app
-        self._leaving = Leaving(clock)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == READY:
-            is_healthy = await self._health(scope) == 200
-            if self._leaving.has_left(is_healthy=is_healthy):
-                answer = JSONResponse({"status": "this node's proxy is drained"}, status_code=503)
-                await answer(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-    async def _health(self, scope: Scope) -> int:
-        """Return the status of Serve's own route."""
-        statuses: list[int] = []
-
-        async def receive() -> Message:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                statuses.append(message["status"])
-
-        own = {**scope, "path": _HEALTH, "raw_path": _HEALTH.encode(), "query_string": b""}
-        await self._app(own, receive, send)
-        return statuses[0]

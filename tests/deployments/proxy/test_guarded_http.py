@@ -15,7 +15,7 @@ from ray.serve._private.http_util import validate_http_proxy_callback_return
 from benchmarks.overload.http_exchange import connection, parse
 from deployments.proxy import hooks as proxy_hook
 from deployments.proxy.http_guard import EdgeLimits, GuardedHttp
-from deployments.proxy.http_middleware import ProxyErrors, Readiness
+from deployments.proxy.http_middleware import ProxyAnswers
 
 SHORT_S = 0.3
 AMPLE_S = 1.0
@@ -152,7 +152,7 @@ async def test_serves_proxies_take_this_protocol(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(proxy_hook, "make_grpc_patient", lambda: None)
     monkeypatch.setattr(uvicorn.config, "HTTP_PROTOCOLS", dict(uvicorn.config.HTTP_PROTOCOLS))
     middleware = validate_http_proxy_callback_return(proxy_hook.guard())
-    assert [each.cls for each in middleware] == [ProxyErrors, Readiness]
+    assert [each.cls for each in middleware] == [ProxyAnswers]
     made = uvicorn.Config(Application())
     made.load()
     assert made.http_protocol_class is GuardedHttp

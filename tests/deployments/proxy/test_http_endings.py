@@ -11,7 +11,7 @@ import pytest
 from ray.serve._private.http_util import convert_object_to_asgi_messages
 from starlette.types import Receive, Scope, Send
 
-from deployments.proxy.http_middleware import ProxyErrors
+from deployments.proxy.http_middleware import ProxyAnswers
 
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
 JSON = [(b"content-type", b"application/json")]
@@ -25,7 +25,7 @@ def ask(*messages: dict[str, Any], path: str = "/v1/completions") -> httpx.Respo
             await send(message)
 
     async def call() -> httpx.Response:
-        transport = httpx.ASGITransport(ProxyErrors(app))
+        transport = httpx.ASGITransport(ProxyAnswers(app))
         async with httpx.AsyncClient(transport=transport, base_url="http://proxy") as client:
             return await client.get(path)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from deployments.proxy.http_middleware import STAYS_READY_S, Readiness
+from deployments.proxy.http_middleware import STAYS_READY_S, ProxyAnswers
 
 
 class Proxy:
@@ -26,7 +26,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.proxy, self.now = Proxy(), 100.0
-        self._app = Readiness(self.proxy, lambda: self.now)
+        self._app = ProxyAnswers(self.proxy, lambda: self.now)
 
     def get(self, path: str) -> tuple[int, bytes]:
         messages: list[Any] = []
