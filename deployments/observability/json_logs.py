@@ -19,6 +19,7 @@ from deployments.observability.tracing.requests import current_scope
 _REQUEST_ID = "specdec_request_id"
 """Record attribute of our request ID. Serve sets its own ID as `request_id` on every record."""
 _WORD = re.compile(r"[\w./:,+-]+", re.ASCII)
+"""A value that is not quoted: no one can read it as several values or as another line."""
 
 
 def about(request_id: str) -> dict[str, str]:
@@ -35,14 +36,11 @@ class Fields:
     values: Mapping[str, str | int | float]
 
     def __str__(self) -> str:
-        named = (f"{name}={_plain(value)}" for name, value in self.values.items())
-        return " ".join((self.what, *named))
-
-
-def _plain(value: str | int | float) -> str:
-    """Return the value as text, quoted if it could be read as several values or as another line."""
-    is_plain = not isinstance(value, str) or _WORD.fullmatch(value)
-    return str(value) if is_plain else json.dumps(value)
+        words = [self.what]
+        for name, value in self.values.items():
+            is_plain = not isinstance(value, str) or _WORD.fullmatch(value)
+            words.append(f"{name}={value if is_plain else json.dumps(value)}")
+        return " ".join(words)
 
 
 class JsonFormatter(logging.Formatter):

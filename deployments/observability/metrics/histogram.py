@@ -33,7 +33,10 @@ class Histogram:
 
     def add(self, buckets: Sequence[int], sum_s: float) -> None:
         """Add the observations of another histogram. Raises ValueError if its buckets differ."""
-        self.buckets = [mine + its for mine, its in zip(self.buckets, buckets, strict=True)]
+        if len(buckets) != len(self.buckets):
+            raise ValueError(f"{len(buckets)} buckets are added to {len(self.buckets)}")
+        for index, count in enumerate(buckets):
+            self.buckets[index] += count
         self.sum_s += sum_s
 
 

@@ -50,17 +50,9 @@ class RequestHistograms:
         for message in messages:
             self._of(message.name, message.kind).add(message.buckets, message.sum)
 
-    def messages(self) -> list[pb.HistogramStatus]:
-        return [
-            pb.HistogramStatus(name=name, kind=kind, sum=histogram.sum_s, buckets=histogram.buckets)
-            for (name, kind), histogram in self._histograms.items()
-        ]
-
-    def take(self) -> list[pb.HistogramStatus]:
-        """Return the histograms as messages and clear them."""
-        messages = self.messages()
-        self._histograms.clear()
-        return messages
+    def messages(self) -> Iterator[pb.HistogramStatus]:
+        for (name, kind), found in self._histograms.items():
+            yield pb.HistogramStatus(name=name, kind=kind, sum=found.sum_s, buckets=found.buckets)
 
     def _of(self, name: str, kind: str) -> Histogram:
         histogram = self._histograms.get((name, kind))
@@ -92,47 +84,42 @@ class RequestWatch:
 
     def end(
         self, last: TokenEvent, reason: FinishReason, stats: RequestStats | None
-    ) -> Iterator[Observation]:
-        """Yield the observations of the request, with its `last` event. Yields nothing unless the
+    ) -> list[Observation]:
+        """Return the observations of the request, with its `last` event. There are none unless the
         request was served to its end."""
         if reason not in (FinishReason.STOP, FinishReason.LENGTH):
-            return
+            return []
         num_tokens = last.index + len(last.token_ids)
-        yield Observation("gen_ai_client_token_usage", self._num_prompt, INPUT)
-        yield Observation("gen_ai_client_token_usage", num_tokens, OUTPUT)
-        yield from self._times(
-            num_tokens - self._num_resumed, 0.0 if stats is None else stats.queue_s
-        )
-        if stats is not None and stats.num_drafted:
-            rate = stats.num_accepted / stats.num_drafted
-            yield Observation("specdec_request_acceptance_rate", rate)
-            length = stats.mean_acceptance_length
-            yield Observation("specdec_request_acceptance_length", length)
-
-    def _times(self, num_tokens: int, queue_s: float) -> Iterator[Observation]:
+        num_fresh = num_tokens - self._num_resumed
         first_s, last_s = self._received_s[0], self._received_s[-1]
-        to_first_s, decode_s = first_s - self._began_s, last_s - first_s
-        for name in (
-            "specdec_e2e_request_latency_seconds",
-            "gen_ai_server_request_duration_seconds",
-        ):
-            yield Observation(name, last_s - self._began_s)
-        for name in (
-            "specdec_time_to_first_token_seconds",
-            "gen_ai_server_time_to_first_token_seconds",
-        ):
-            yield Observation(name, to_first_s)
-        yield Observation("specdec_request_queue_time_seconds", queue_s)
-        yield Observation("specdec_request_prefill_time_seconds", to_first_s - queue_s)
-        yield Observation("specdec_request_decode_time_seconds", decode_s)
+        whole_s, to_first_s = last_s - self._began_s, first_s - self._began_s
+        decode_s, queue_s = last_s - first_s, 0.0 if stats is None else stats.queue_s
+        found = [
+            Observation("gen_ai_client_token_usage", self._num_prompt, INPUT),
+            Observation("gen_ai_client_token_usage", num_tokens, OUTPUT),
+            Observation("specdec_e2e_request_latency_seconds", whole_s),
+            Observation("gen_ai_server_request_duration_seconds", whole_s),
+            Observation("specdec_time_to_first_token_seconds", to_first_s),
+            Observation("gen_ai_server_time_to_first_token_seconds", to_first_s),
+            Observation("specdec_request_queue_time_seconds", queue_s),
+            Observation("specdec_request_prefill_time_seconds", to_first_s - queue_s),
+            Observation("specdec_request_decode_time_seconds", decode_s),
+        ]
         for before_s, now_s in zip(self._received_s, self._received_s[1:], strict=False):
-            yield Observation("specdec_inter_token_latency_seconds", now_s - before_s)
-        if num_tokens > 1:
-            for name in (
-                "specdec_request_time_per_output_token_seconds",
-                "gen_ai_server_time_per_output_token_seconds",
-            ):
-                yield Observation(name, decode_s / (num_tokens - 1))
+            found.append(Observation("specdec_inter_token_latency_seconds", now_s - before_s))
+        if num_fresh > 1:
+            per_token_s = decode_s / (num_fresh - 1)
+            found += [
+                Observation("specdec_request_time_per_output_token_seconds", per_token_s),
+                Observation("gen_ai_server_time_per_output_token_seconds", per_token_s),
+            ]
+        if stats is not None and stats.num_drafted:
+            rate, length = stats.num_accepted / stats.num_drafted, stats.mean_acceptance_length
+            found += [
+                Observation("specdec_request_acceptance_rate", rate),
+                Observation("specdec_request_acceptance_length", length),
+            ]
+        return found
 
 
 class Timer:
@@ -175,7 +162,8 @@ class IngressTimes:
             num_pieces=self.num_pieces,
             detokenise_s=self.detokenise.seconds,
             respond_s=self.respond.seconds,
-            requests=self.requests.take(),
+            requests=self.requests.messages(),
         )
+        self.requests = RequestHistograms()
         self.num_pieces, self.detokenise.seconds, self.respond.seconds = 0, 0.0, 0.0
         return message

@@ -104,13 +104,23 @@ class RequestSpans:
         All work of this task from now on belongs to the request. Its span ends with the body, or
         with the last chunk of its answer.
         """
-        parent = _parent_in(carrier)
+        # Serve's span, if Serve traces this request, is part of the client's trace.
+        is_traced = get_current_span().get_span_context().is_valid
+        parent = get_current() if is_traced else propagate.extract(carrier, Context())
         scope = RequestScope(get_current_span(parent).get_span_context())
-        begin_scope(scope)
-        span = self._begin(operation, parent, attributes, id_prefix)
-        if span is None:
+        _scope.set(scope)
+        started = None
+        if self._tracer is not None:
+            started = self._tracer.start_span(
+                f"{operation} {self._model_name}",
+                context=parent,
+                kind=SpanKind.SERVER,
+                attributes={**self._own, names.OPERATION: operation.value, **attributes},
+            )
+        if started is None or not started.is_recording():
             yield
             return
+        span = RequestSpan(started, id_prefix=id_prefix)
         scope.span, scope.context = span, span.context
         try:
             yield
@@ -121,23 +131,6 @@ class RequestSpans:
             if not span.is_observed:
                 span.end()
 
-    def _begin(
-        self,
-        operation: Operation,
-        parent: Context,
-        attributes: Mapping[str, str],
-        id_prefix: str,
-    ) -> RequestSpan | None:
-        if self._tracer is None:
-            return None
-        span = self._tracer.start_span(
-            f"{operation} {self._model_name}",
-            context=parent,
-            kind=SpanKind.SERVER,
-            attributes={**self._own, names.OPERATION: operation.value, **attributes},
-        )
-        return RequestSpan(span, id_prefix=id_prefix) if span.is_recording() else None
-
 
 def observed(
     generations: Sequence[TracedRequest],
@@ -146,21 +139,13 @@ def observed(
     streams: bool,
 ) -> AsyncGenerator[tuple[int, T]]:
     """Return `chunks` of the current request. If the request has a span, the span records them."""
-    scope = current_scope()
+    scope = _scope.get()
     if scope is None:
         return chunks
     scope.request_id = generations[0].request.request_id
     if scope.span is None:
         return chunks
     return scope.span.observed(generations, chunks, streams=streams)
-
-
-def _parent_in(carrier: Mapping[str, str]) -> Context:
-    """Return Serve's span if Serve traces this request, and otherwise the client's span. Serve's
-    span is part of the client's trace."""
-    if get_current_span().get_span_context().is_valid:
-        return get_current()
-    return propagate.extract(carrier, Context())
 
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["GenerationService"].full_name

@@ -7,6 +7,7 @@ import pytest
 from deployments.observability.metrics import request_times
 from deployments.observability.metrics.families.requests import OBSERVED
 from deployments.observability.metrics.request_times import (
+    IngressTimes,
     Observation,
     RequestHistograms,
     RequestWatch,
@@ -30,7 +31,7 @@ def observed(
     watch = RequestWatch(REQUEST)
     for now_s in received_s:
         watch.receive(now_s)
-    return list(watch.end(TokenEvent("r", 5, (8, 9), reason), reason, stats))
+    return watch.end(TokenEvent("r", 5, (8, 9), reason), reason, stats)
 
 
 def by_name(found: list[Observation]) -> dict[str, list[float]]:
@@ -77,17 +78,19 @@ def test_who_was_not_served_to_the_end_is_not_observed(
 
 
 def test_what_is_taken_is_told_once_and_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    ingress, coordinator = RequestHistograms(), RequestHistograms()
+    ingress, coordinator = IngressTimes(), IngressTimes()
     for received_s in ([102.0, 103.0], [100.5, 109.0], [100.001]):
-        ingress.observe(observed(monkeypatch, received_s))
+        ingress.requests.observe(observed(monkeypatch, received_s))
         coordinator.add(ingress.take())
-        assert ingress.take() == []
+        assert not ingress.take().requests
     (found,) = (
-        one for one in coordinator.messages() if one.name == "specdec_e2e_request_latency_seconds"
+        one
+        for one in coordinator.requests.messages()
+        if one.name == "specdec_e2e_request_latency_seconds"
     )
     assert sum(found.buckets) == 3
     assert found.sum == pytest.approx(3.0 + 9.0 + 0.001)
-    assert {(one.name, one.kind) for one in coordinator.messages()} >= {
+    assert {(one.name, one.kind) for one in coordinator.requests.messages()} >= {
         ("gen_ai_client_token_usage", "input"),
         ("gen_ai_client_token_usage", "output"),
     }
