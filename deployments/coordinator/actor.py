@@ -38,7 +38,6 @@ from deployments.observability.logs import begin_logs
 from deployments.observability.metrics.exporting import MetricsExporting
 from deployments.observability.process import ProcessName
 from deployments.observability.tracing.provider import begin_tracing
-from deployments.observability.tracing.scheduler_spans import SchedulerSpans
 from deployments.runtime.garbage import is_look_short, look_seldom
 from deployments.runtime.memory import keep_trimming
 from deployments.wire.endpoint import Endpoint
@@ -53,7 +52,6 @@ milliseconds, and Ray never restarts a hung actor itself."""
 _SEND_S = 5.0
 """Maximum seconds for an ending coordinator to send its spans and metrics. The limit inside its
 process is shorter."""
-_WATCH_S = 1.0
 _LOOK_S = 5.0
 """Seconds between two checks of the nodes that the other cells' coordinators run on."""
 _BETTER_LOOKS = 2
@@ -78,7 +76,7 @@ class Coordinator:
             epoch=self.epoch,
             audit_share=spec.audit_share,
             limits=spec.limits,
-            spans=SchedulerSpans(self._tracing.tracer),
+            tracer=self._tracing.tracer,
             started_unix_s=time.time(),
         )
         self._sampler = SignalSampler(self._driver.scheduler.counters, SignalMeter())
@@ -152,17 +150,14 @@ class Coordinator:
         """Run the scheduler. If it fails, every client has been told, and the process exits. Ray
         then starts a new process with a new epoch."""
         try:
-            await self._driver.run()
+            await asyncio.create_task(self._driver.run())  # which resumes this task only once
         except Exception:
             await asyncio.gather(asyncio.sleep(0.5), self.send_telemetry())  # the last messages
             os._exit(_FAILED_EXIT_CODE)
 
     async def _watch(self, idle_exit_s: float) -> None:
-        idle_s = 0.0
-        while idle_s < idle_exit_s:
-            await asyncio.sleep(_WATCH_S)
-            self._driver.send_load()
-            idle_s = 0.0 if self._driver.num_streams else idle_s + _WATCH_S
+        while (idle_s := self._driver.idle_s()) < idle_exit_s:
+            await asyncio.sleep(idle_exit_s - idle_s)
         logger.info("no ingress and no replica for %.0f s; the coordinator exits", idle_s)
         ray.get_runtime_context().current_actor.retire.remote()
 

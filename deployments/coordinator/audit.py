@@ -114,13 +114,14 @@ class Auditor(RequestObserver):
         self._max_waiting = max_waiting
         self._new_id = new_id
         self._watched: dict[str, _Record] = {}
-        self._waiting: deque[_Record] = deque()
+        self.waiting: deque[_Record] = deque()
+        """Finished requests whose replay has not begun."""
         self._running: dict[str, _Record] = {}
 
     @property
     def num_pending(self) -> int:
         """Number of finished requests that have not been compared yet."""
-        return len(self._waiting) + len(self._running)
+        return len(self.waiting) + len(self._running)
 
     def counters(self) -> dict[str, int]:
         audited = {f"{AUDITED}{one}": count for one, count in self.counts.audited.items()}
@@ -145,16 +146,16 @@ class Auditor(RequestObserver):
         if last.finish_reason is FinishReason.ERROR:
             return
         record.origin = _origin(last, self._present_targets())
-        if record.origin is None or len(self._waiting) == self._max_waiting:
+        if record.origin is None or len(self.waiting) == self._max_waiting:
             self.counts.num_skipped += 1
         else:
-            self._waiting.append(record)
+            self.waiting.append(record)
 
     def next_replay(self) -> Request | None:
         """Return the next replay to begin; None if nothing waits or `max_running` replays run."""
-        if not self._waiting or len(self._running) == self._max_running:
+        if not self.waiting or len(self._running) == self._max_running:
             return None
-        record = self._waiting.popleft()
+        record = self.waiting.popleft()
         replay = _replay(record, self._new_id())
         self._running[replay.request_id] = record
         return replay
@@ -183,7 +184,7 @@ class Auditor(RequestObserver):
         self.counts.num_skipped += self.num_pending
         begun = list(self._running)
         self._running.clear()
-        self._waiting.clear()
+        self.waiting.clear()
         return begun
 
     def _count(self, replay_id: str, divergence: Divergence | None) -> None:

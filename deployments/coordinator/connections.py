@@ -6,10 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from deployments.coordinator.audit import Origin
-from deployments.coordinator.streams import PoolState, WorkOutbox
+from deployments.coordinator.streams import WorkOutbox
 from deployments.observability.metrics.round_stages import LeaseTimes
+from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import Numerics
-from specdec_core.messages import Occupancy, ReplicaInfo, Role
+from specdec_core.messages import ReplicaInfo, Role
 
 
 @dataclass(eq=False, slots=True)
@@ -18,7 +19,7 @@ class ConnectedReplica:
 
     info: ReplicaInfo
     outbox: WorkOutbox
-    occupancy: Occupancy
+    occupancy: pb.Occupancy
     times: LeaseTimes
     may_leave: bool = False
     """The replica has asked to leave, and is no longer needed."""
@@ -38,9 +39,10 @@ def origin_of(replicas: Collection[ConnectedReplica]) -> Origin | None:
     return None
 
 
-def state_of(replicas: Collection[ConnectedReplica], epoch: int, num_live: int) -> PoolState:
-    targets = _targets(replicas)
-    return PoolState(
+def state_of(replicas: Collection[ConnectedReplica], epoch: int, num_live: int) -> pb.PoolState:
+    """Return the state of the cell that ingresses need. Without targets, `max_model_len` is 0."""
+    targets = [replica.info for replica in replicas if replica.info.role is Role.TARGET]
+    return pb.PoolState(
         epoch=epoch,
         num_targets=len(targets),
         num_drafts=len(replicas) - len(targets),
@@ -50,8 +52,3 @@ def state_of(replicas: Collection[ConnectedReplica], epoch: int, num_live: int) 
         fingerprint=targets[0].fingerprint if targets else "",
         numerics=targets[0].numerics if targets else Numerics.FAST,
     )
-
-
-def _targets(replicas: Collection[ConnectedReplica]) -> list[ReplicaInfo]:
-    infos = (replica.info for replica in replicas)
-    return [info for info in infos if info.role is Role.TARGET]

@@ -30,39 +30,38 @@ class DrainTracker:
     """Keeps the replicas that have asked to leave and are still connected."""
 
     def __init__(self, now: float) -> None:
-        self._asked: dict[ConnectedReplica, _Asked] = {}
+        self.asked: dict[ConnectedReplica, _Asked] = {}
+        """Empty most of the time: then the driver makes no calls."""
         self._expects_ingress_until = now + _INGRESS_COMES_S
-
-    @property
-    def is_any_draining(self) -> bool:
-        return bool(self._asked)
 
     def ask(self, replica: ConnectedReplica, asked_s: float) -> None:
         """Note that a replica asks to leave. It asked first at `asked_s`, maybe another
         coordinator."""
-        self._asked.setdefault(replica, _Asked(asked_s))
+        self.asked.setdefault(replica, _Asked(asked_s))
 
     def heard_from(self, replica: ConnectedReplica) -> None:
         """Note that a replica has sent a message."""
         if replica.info.role is Role.TARGET:
-            for other, asked in self._asked.items():
+            for other, asked in self.asked.items():
                 if other is not replica:
                     asked.heard_from.add(replica)
 
     def end(self, replica: ConnectedReplica) -> None:
         """Forget a replica whose stream has ended."""
-        self._asked.pop(replica, None)
-        for asked in self._asked.values():
+        self.asked.pop(replica, None)
+        for asked in self.asked.values():
             asked.heard_from.discard(replica)
+
+    def ingress_left(self, now: float) -> None:
+        """Note that the stream of an ingress has ended."""
+        self._expects_ingress_until = now + _INGRESS_COMES_BACK_S
 
     def release(self, *, has_ingress: bool, now: float) -> Iterator[ConnectedReplica]:
         """Yield each replica that may leave now, once. The last target stays while an ingress is
         connected, with clients or without, or is about to come back. No other target would serve
         the requests that it brings."""
-        if has_ingress:
-            self._expects_ingress_until = now + _INGRESS_COMES_BACK_S
         needs_target = has_ingress or now < self._expects_ingress_until
-        for replica, asked in self._asked.items():
+        for replica, asked in self.asked.items():
             is_needed = needs_target and replica.info.role is Role.TARGET
             if not replica.may_leave and not (is_needed and self._is_last(asked)):
                 replica.may_leave = True
@@ -77,5 +76,5 @@ class DrainTracker:
     def _outlasts(self, other: ConnectedReplica, asked: _Asked) -> bool:
         if other.may_leave or other.is_fenced:
             return False
-        others = self._asked.get(other)
+        others = self.asked.get(other)
         return others is None or others.asked_s >= asked.asked_s

@@ -16,26 +16,24 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
+from opentelemetry.trace import Tracer
+
 from deployments.config.client_limits import ClientLimits
 from deployments.coordinator.audit import Auditor, AuditReplays, Origin, new_replay_id
 from deployments.coordinator.connections import ConnectedReplica, origin_of, state_of
 from deployments.coordinator.draining import DrainTracker
 from deployments.coordinator.quotas import ClientQuotas
 from deployments.coordinator.request_table import RequestTable
-from deployments.coordinator.streams import (
-    IngressOutbox,
-    PoolState,
-    WorkOutbox,
-)
+from deployments.coordinator.streams import IngressOutbox, WorkOutbox
 from deployments.errors import ClientLimitError, Failure, FailureKind
 from deployments.observability.metrics.request_times import IngressTimes
-from deployments.observability.metrics.request_totals import RequestTotals
 from deployments.observability.metrics.round_stages import LeaseTimes, StageHistograms
 from deployments.observability.request_observer import EndReason, LiveRequest, RequestObserver
 from deployments.observability.tracing.scheduler_spans import SchedulerSpans
+from deployments.wire.lease_codec import result_from_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
-from specdec_core.messages import GroupResult, Occupancy, ReplicaInfo
+from specdec_core.messages import GroupResult, ReplicaInfo
 from specdec_core.request import Request, TokenEvent
 from specdec_core.scheduler import Emit, Scheduler, SendLease, SendReset
 
@@ -44,22 +42,16 @@ _MIN_SLEEP_S = 0.0005
 between."""
 
 
-class WakeUp:
+class WakeUp(asyncio.Event):
     """An event, and one alarm that sets it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
         self._clock = clock
-        self._is_set = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_s = 0.0
 
-    def set(self) -> None:
-        self._is_set.set()
-
-    def clear(self) -> None:
-        self._is_set.clear()
-
-    async def wait(self, deadline: float | None) -> None:
+    async def wait_until(self, deadline: float | None) -> None:
         """Wait until the event is set, or until `deadline` on the clock at the latest."""
         if deadline is not None:
             now = self._clock()
@@ -71,7 +63,7 @@ class WakeUp:
                     self._alarm.cancel()
                 self._alarm_s = due_s
                 self._alarm = asyncio.get_running_loop().call_later(due_s - now, self._ring)
-        await self._is_set.wait()
+        await self.wait()
 
     def _ring(self) -> None:
         self._alarm = None
@@ -79,11 +71,6 @@ class WakeUp:
 
 
 logger = logging.getLogger(__name__)
-
-
-class _WaitingResult(NamedTuple):
-    read: Callable[[], None]
-    done: asyncio.Future[None]
 
 
 class _Answer(NamedTuple):
@@ -104,7 +91,7 @@ class SchedulerDriver:
         epoch: int,
         audit_share: float = 0.0,
         limits: ClientLimits | None = None,
-        spans: SchedulerSpans | None = None,
+        tracer: Tracer | None = None,
         started_unix_s: float = 0.0,
         observers: Iterable[RequestObserver] = (),
         new_replay_id: Callable[[], str] = new_replay_id,
@@ -119,11 +106,10 @@ class SchedulerDriver:
         self.ingress_times = IngressTimes()
         self.quotas = ClientQuotas(limits)
         self.auditor = Auditor(audit_share, self._present_targets, new_id=new_replay_id)
-        self.spans = spans or SchedulerSpans()
-        self.totals = RequestTotals(started_unix_s)
-        self.requests = RequestTable(
-            (self.quotas, self.auditor, self.spans, self.totals, *observers), clock
-        )
+        self.spans = SchedulerSpans(tracer) if tracer is not None else None
+        self.started_unix_s = started_unix_s
+        traced = () if self.spans is None else (self.spans,)
+        self.requests = RequestTable((self.quotas, self.auditor, *traced, *observers), clock)
         self._replays = AuditReplays(self.auditor, scheduler, self._guard)
         self._clock = clock
         self._result_came_s: float | None = None
@@ -137,12 +123,21 @@ class SchedulerDriver:
         self._sent_num_live = 0
         self._drains = DrainTracker(clock())
         self._wake = WakeUp(clock)
-        self._results: deque[_WaitingResult] = deque()
-        """Results that have come and are not read, in the order in which they came."""
+        self._results: deque[tuple[ConnectedReplica, pb.GroupResult, asyncio.Future[None]]] = (
+            deque()
+        )
+        """Results that have come and are not read, in the order in which they came. Each has the
+        future that is done when it is read."""
+        self._stream_left_s = clock()
+        """Time at which the last stream ended."""
 
     @property
     def num_streams(self) -> int:
         return len(self._ingresses) + len(self.replicas)
+
+    def idle_s(self) -> float:
+        """Return the seconds since the last stream ended; 0 while there is a stream."""
+        return 0.0 if self.num_streams else self._clock() - self._stream_left_s
 
     async def run(self) -> None:
         """Decide until the scheduler fails. A failure reaches every waiting client, then is
@@ -157,7 +152,7 @@ class SchedulerDriver:
                 if self.failure is not None:
                     raise self.failure
                 if not self._results:
-                    await self._wake.wait(self.scheduler.next_deadline())
+                    await self._wake.wait_until(self.scheduler.next_deadline())
         except Exception as error:
             self._fail(error)
             raise
@@ -179,10 +174,11 @@ class SchedulerDriver:
         for."""
         self._deliver_events()
         self._ingresses.pop(outbox, None)
+        self._stream_left_s = self._clock()
+        self._drains.ingress_left(self._stream_left_s)
         for request_id in self.requests.keys_of(outbox):
             self.requests.drop(request_id, EndReason.DISCONNECTED)
             self._guard(partial(self.scheduler.abort, request_id))
-        self._wake.set()  # the last target may have waited for it
 
     def submit(
         self,
@@ -205,7 +201,7 @@ class SchedulerDriver:
         began_s = self._clock()
         try:
             self.quotas.admit(request, began_s, is_resumed=resume)
-            self._guard(lambda now: self.scheduler.add(request, now))
+            self._guard(partial(self.scheduler.add, request))
         except (ClientLimitError, InvalidRequestError, QueueFullError) as error:
             self.requests.drop(request_id, EndReason.REPLACED)  # an older attempt
             self._guard(partial(self.scheduler.abort, request_id))
@@ -237,7 +233,7 @@ class SchedulerDriver:
         live."""
         self._deliver_events()
         was_live = request_id in self.requests
-        self._guard(lambda now: self.scheduler.abort(request_id, now))
+        self._guard(partial(self.scheduler.abort, request_id))
         outbox.put_abort(request_id, was_live)
 
     def register(self, info: ReplicaInfo) -> ConnectedReplica:
@@ -247,7 +243,7 @@ class SchedulerDriver:
         earlier = self.replicas.get(info.replica_id)
         if earlier is not None:
             self._end_stream(earlier)
-        occupancy = Occupancy(num_free_blocks=info.num_blocks)
+        occupancy = pb.Occupancy(num_free_blocks=info.num_blocks)
         times = LeaseTimes(info.role, self.stages, self._clock)
         replica = ConnectedReplica(info, WorkOutbox(), occupancy, times)
         self.replicas[info.replica_id] = replica
@@ -260,6 +256,7 @@ class SchedulerDriver:
         if self._is_here(replica):
             info = replica.info
             del self.replicas[info.replica_id]
+            self._stream_left_s = self._clock()
             self._guard(
                 partial(self.scheduler.deregister, info.replica_id, incarnation=info.incarnation)
             )
@@ -273,15 +270,17 @@ class SchedulerDriver:
         replica.outbox.close()
         self._drains.end(replica)
 
-    def read_in_turn(self, read: Callable[[], None]) -> asyncio.Future[None]:
-        """Let the run task call `read`, which reads one result and passes it on.
+    def read_in_turn(
+        self, replica: ConnectedReplica, message: pb.GroupResult
+    ) -> asyncio.Future[None]:
+        """Let the run task read a result and pass it on.
 
         Results are read in the order in which they came. The scheduler decides after each of them,
         so that its replica gets leases before the next result is parsed. The future is done when
-        `read` has returned; it holds the error that `read` raised.
+        the result is read; it holds the error that was raised.
         """
         done = asyncio.get_running_loop().create_future()
-        self._results.append(_WaitingResult(read, done))
+        self._results.append((replica, message, done))
         self._wake.set()
         return done
 
@@ -289,12 +288,19 @@ class SchedulerDriver:
         """Read the oldest result, unless its stream has ended."""
         if not self._results:
             return
-        read, done = self._results.popleft()
+        replica, message, done = self._results.popleft()
         if done.cancelled():
             return
         self._result_came_s = self._clock()
+        info = replica.info
         try:
-            read()
+            result = result_from_pb(
+                message,
+                info.replica_id,
+                max_cached_len=info.kv_cache_spec.max_len(info.num_blocks),
+                vocab_size=info.vocab_size,
+            )
+            self.on_result(replica, result, message.occupancy, message.held_s)
         except Exception as error:
             done.set_exception(error)
         else:
@@ -304,24 +310,25 @@ class SchedulerDriver:
         self,
         replica: ConnectedReplica,
         result: GroupResult,
-        occupancy: Occupancy,
+        occupancy: pb.Occupancy,
         held_s: float = 0.0,
     ) -> None:
         """Pass a result on, with the replica's own count of its memory. The replica has had the
         lease for `held_s` seconds."""
         if self._is_here(replica):
             self.on_heartbeat(replica, occupancy)
-            self._guard(lambda now: self.scheduler.on_result(result, now))
+            self._guard(partial(self.scheduler.on_result, result))
         came_s = self._clock() if self._result_came_s is None else self._result_came_s
         self._answers.append(_Answer(replica, result, came_s, held_s))
 
-    def on_heartbeat(self, replica: ConnectedReplica, occupancy: Occupancy) -> None:
+    def on_heartbeat(self, replica: ConnectedReplica, occupancy: pb.Occupancy) -> None:
         """Note a sign of life, with the replica's own count of its memory. It extends no lease, so
         the scheduler is not told."""
         if self._is_here(replica):
             replica.occupancy = occupancy
-            self._drains.heard_from(replica)
-            self._wake.set()  # a replica that drains may have waited for it
+            if self._drains.asked:
+                self._drains.heard_from(replica)
+                self._wake.set()  # a replica that drains may have waited for it
 
     def on_reset_done(self, replica: ConnectedReplica, incarnation: int) -> None:
         replica.is_fenced = False
@@ -329,11 +336,12 @@ class SchedulerDriver:
             lambda now: self.scheduler.on_reset_done(replica.info.replica_id, incarnation, now)
         )
 
-    def send_load(self) -> None:
-        """Tell ingresses the load, by which they spread requests over cells. Called now and then,
-        not per round."""
+    def beat(self, outbox: IngressOutbox) -> None:
+        """Let an ingress get a message now. If the load has changed, by which ingresses spread
+        requests over cells, all of them get it."""
         if self.scheduler.num_live != self._sent_num_live:
             self._send_state()
+        outbox.beat()
 
     def drain(self, replica: ConnectedReplica, asked_ago_s: float = 0.0) -> None:
         """Note that a replica is about to leave. Until it has left, no replay may delay it."""
@@ -385,9 +393,11 @@ class SchedulerDriver:
 
     def _deliver(self) -> None:
         self._deliver_events()
-        for replica in self._drains.release(has_ingress=bool(self._ingresses), now=self._clock()):
-            self._guard(partial(self.scheduler.drain, replica.info.replica_id))
-        if not self._drains.is_any_draining:
+        if self._drains.asked:
+            may_leave = self._drains.release(has_ingress=bool(self._ingresses), now=self._clock())
+            for replica in may_leave:
+                self._guard(partial(self.scheduler.drain, replica.info.replica_id))
+        elif self.auditor.waiting:
             self._replays.begin()
 
     def _deliver_events(self) -> None:
@@ -396,7 +406,8 @@ class SchedulerDriver:
         answers, self._answers = self._answers, []
         for replica, result, came_s, held_s in answers:
             stages = replica.times.answered(result.lease_id, came_s, result.seconds, held_s)
-            self.spans.answered(replica.info.role, result, stages)
+            if self.spans is not None:
+                self.spans.answered(replica.info.role, result, stages)
         events, self._events = self._events, []
         now = self._clock()
         for event in events:
@@ -411,5 +422,5 @@ class SchedulerDriver:
     def _present_targets(self) -> Origin | None:
         return origin_of(self.replicas.values())
 
-    def _state(self) -> PoolState:
+    def _state(self) -> pb.PoolState:
         return state_of(self.replicas.values(), self.epoch, self.scheduler.num_live)

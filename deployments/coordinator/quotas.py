@@ -60,11 +60,27 @@ class ClientQuotas(RequestObserver):
         usage = self.usage.get(client)
         if usage is None:
             usage = self.usage[client] = self._fresh(client, now)
-        if not is_resumed:
-            self._check(client, usage, now)
-            usage.allowance -= 1.0
-            usage.num_requests += 1
-            usage.num_prompt_tokens += len(request.prompt_token_ids)
+        if is_resumed:
+            return
+        most, rate = usage.share.max_concurrent, usage.share.requests_per_minute
+        if most is not None and usage.num_running >= most:
+            raise ClientLimitError(
+                f"{client!r} has {usage.num_running} requests running{self._here}, "
+                f"the limit{self._here} is {most}",
+                _RETRY_S if most else _MINUTE_S,
+            )
+        if rate is not None:
+            per_second = rate / _MINUTE_S
+            refilled = usage.allowance + (now - usage.refilled_at) * per_second
+            usage.allowance, usage.refilled_at = min(float(rate), refilled), now
+            if usage.allowance < 1.0:
+                raise ClientLimitError(
+                    f"{client!r} has sent more than {rate} requests a minute{self._here}",
+                    (1.0 - usage.allowance) / per_second if rate else _MINUTE_S,
+                )
+        usage.allowance -= 1.0
+        usage.num_requests += 1
+        usage.num_prompt_tokens += len(request.prompt_token_ids)
 
     def begin(self, live: LiveRequest) -> None:
         self.usage[live.request.client].num_running += 1
@@ -93,25 +109,6 @@ class ClientQuotas(RequestObserver):
         share = self._limits.share_of(client) if client else ClientLimits()
         allowance = float(share.requests_per_minute or 0)
         return ClientUsage(share=share, allowance=allowance, refilled_at=now)
-
-    def _check(self, client: str, usage: ClientUsage, now: float) -> None:
-        most, rate = usage.share.max_concurrent, usage.share.requests_per_minute
-        if most is not None and usage.num_running >= most:
-            raise ClientLimitError(
-                f"{client!r} has {usage.num_running} requests running{self._here}, "
-                f"the limit{self._here} is {most}",
-                _RETRY_S if most else _MINUTE_S,
-            )
-        if rate is None:
-            return
-        per_second = rate / _MINUTE_S
-        refilled = usage.allowance + (now - usage.refilled_at) * per_second
-        usage.allowance, usage.refilled_at = min(float(rate), refilled), now
-        if usage.allowance < 1.0:
-            raise ClientLimitError(
-                f"{client!r} has sent more than {rate} requests a minute{self._here}",
-                (1.0 - usage.allowance) / per_second if rate else _MINUTE_S,
-            )
 
     @property
     def _here(self) -> str:

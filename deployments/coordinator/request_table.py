@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, KeysView
 from typing import Any, NamedTuple
 
-from deployments.coordinator.streams import Delivery, IngressOutbox
-from deployments.errors import Failure, failure_of, failure_of_event
+from deployments.coordinator.streams import IngressOutbox
+from deployments.errors import Failure, FailureKind, failure_of, failure_of_event
 from deployments.observability.request_observer import (
     EndReason,
     LiveRequest,
     RequestEnd,
     RequestObserver,
 )
+from deployments.wire.counter_names import FAILED, REJECTED
 from specdec_core.request import FinishReason, TokenEvent
 
 logger = logging.getLogger(__name__)
@@ -27,7 +29,8 @@ class _Entry(NamedTuple):
 
 
 class RequestTable:
-    """The ingress stream of every live request. Each change of a request reaches the observers."""
+    """The ingress stream of every live request, and the totals of requests since the coordinator's
+    start. Each change of a request reaches the observers."""
 
     def __init__(self, observers: Iterable[RequestObserver], clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -39,13 +42,18 @@ class RequestTable:
         self._refused = _overridden(observers, "refused")
         self._counters = _overridden(observers, "counters")
         self._num_errors = 0
+        self._num_prompt_tokens = 0
+        self._rejected: Counter[FailureKind] = Counter()
+        self._failed: Counter[FailureKind] = Counter()
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._entries
 
     def counters(self) -> dict[str, int]:
-        """Return the counters of all observers."""
-        found: dict[str, int] = {}
+        """Return the totals and the counters of all observers, by their names in PoolStatus."""
+        found = {"num_prompt_tokens": self._num_prompt_tokens}
+        found |= {f"{REJECTED}{kind}": count for kind, count in self._rejected.items()}
+        found |= {f"{FAILED}{kind}": count for kind, count in self._failed.items()}
         for counters in self._counters:
             try:
                 found |= counters()
@@ -61,14 +69,19 @@ class RequestTable:
 
     def begin(self, outbox: IngressOutbox, live: LiveRequest) -> None:
         """Add a request that the scheduler has queued. An older attempt ends here."""
-        self.drop(live.request.request_id, EndReason.REPLACED)
-        self._entries[live.request.request_id] = _Entry(outbox, live)
+        request = live.request
+        if request.request_id in self._entries:
+            self.drop(request.request_id, EndReason.REPLACED)
+        self._entries[request.request_id] = _Entry(outbox, live)
+        if not live.is_resumed:
+            self._num_prompt_tokens += len(request.prompt_token_ids)
         self._tell(self._begin, live)
 
     def refuse(self, outbox: IngressOutbox, request_id: str, error: Exception) -> None:
         """Tell an ingress that a request did not begin."""
         failure = failure_of(error)
-        outbox.put(Delivery.failed(request_id, failure))
+        outbox.fail(request_id, failure)
+        self._rejected[failure.kind] += 1
         self._tell(self._refused, request_id, failure)
 
     def drop(self, request_id: str, reason: EndReason) -> None:
@@ -83,9 +96,11 @@ class RequestTable:
         if entry is None:
             return False
         outbox, live = entry
-        is_error = event.finish_reason is FinishReason.ERROR
-        failure = failure_of_event(event) if is_error else None
-        outbox.put(Delivery(event, failure))  # first, so that no observer can lose an answer
+        failure = None
+        if event.finish_reason is FinishReason.ERROR:
+            failure = failure_of_event(event)
+            self._failed[failure.kind] += 1
+        outbox.put(event, failure)  # first, so that no observer can lose an answer
         for call in self._event:  # not by `_tell`, which takes 0.1 us longer for each event
             try:
                 call(live, event, now)
@@ -100,9 +115,8 @@ class RequestTable:
         """End every request with `failure`; no event of any request follows."""
         entries, self._entries = self._entries, {}
         for request_id, (outbox, live) in entries.items():
-            last = Delivery.failed(request_id, failure)
-            outbox.put(last)
-            end = RequestEnd(EndReason.SCHEDULER_FAILED, self._clock(), last.event, failure)
+            last = outbox.fail(request_id, failure)
+            end = RequestEnd(EndReason.SCHEDULER_FAILED, self._clock(), last, failure)
             self._tell(self._end, live, end)
 
     def _tell(self, calls: _Calls, *told: object) -> None:

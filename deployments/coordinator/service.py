@@ -21,17 +21,10 @@ from google.protobuf.message import DecodeError
 from deployments.coordinator.connections import ConnectedReplica
 from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.status import pool_status
-from deployments.coordinator.streams import Flush, IngressOutbox, PoolState, WorkCommand
-from deployments.wire.lease_codec import (
-    AnswerColumns,
-    occupancy_from_pb,
-    register_from_pb,
-    result_from_pb,
-    unpack_answer,
-    write_lease,
-)
+from deployments.coordinator.streams import IngressOutbox
+from deployments.wire.lease_codec import register_from_pb, write_lease
 from deployments.wire.liveness import PeerTimeoutError, heartbeats, received
-from deployments.wire.request_codec import submit_from_pb, write_event
+from deployments.wire.request_codec import submit_from_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
@@ -83,9 +76,9 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         outbox = self._driver.attach()
         reader = asyncio.create_task(self._read_requests(request_iterator, outbox))
         try:
-            with heartbeats(outbox.beat, self._silence_s):
-                while (flush := await outbox.take()) is not None:
-                    yield _flush_to_pb(flush)
+            with heartbeats(partial(self._driver.beat, outbox), self._silence_s):
+                while (message := await outbox.take()) is not None:
+                    yield message
         finally:
             reader.cancel()
             self._driver.detach(outbox)
@@ -104,10 +97,18 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                     if not commands:
                         yield pb.WorkDown()
                     for command in commands:
-                        message = _command_to_pb(command)
+                        message = pb.WorkDown()
                         if isinstance(command, SendLease):
-                            self._driver.spans.sent(command.lease, message.lease)
+                            write_lease(message.lease, command.lease)
+                            if self._driver.spans is not None:
+                                self._driver.spans.sent(command.lease, message.lease)
                             replica.times.sent(command.lease.lease_id)
+                        elif isinstance(command, SendFree):
+                            message.free.sequence_ids.extend(command.sequence_ids)
+                        elif isinstance(command, SendReset):
+                            message.reset.incarnation = command.incarnation
+                        else:
+                            message.drained.SetInParent()
                         yield message
         finally:
             reader.cancel()
@@ -131,7 +132,10 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                     case "times":
                         self._driver.ingress_times.add(message.times)
                     case "pace":
-                        outbox.hold_s = _checked_hold_s(message.pace)
+                        hold_s = message.pace.hold_s
+                        if not 0 <= hold_s <= _MAX_HOLD_S:
+                            raise ValueError(f"hold_s={hold_s} must be in 0..{_MAX_HOLD_S:g}")
+                        outbox.hold_s = hold_s
         except _UNREADABLE:
             logger.warning("invalid message from an ingress; closing its stream", exc_info=True)
         finally:
@@ -173,13 +177,20 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     async def _read_results(
         self, messages: AsyncIterator[pb.WorkUp], replica: ConnectedReplica
     ) -> None:
+        driver = self._driver
         try:
             async for message in received(messages, self._silence_s):
-                take_in = partial(self._take_in, message, replica)
-                if message.HasField("result"):
-                    await self._driver.read_in_turn(take_in)
-                else:
-                    take_in()
+                match message.WhichOneof("kind"):
+                    case "result":
+                        await driver.read_in_turn(replica, message.result)
+                    case "heartbeat":
+                        driver.on_heartbeat(replica, message.heartbeat.occupancy)
+                    case "reset_done":
+                        driver.on_reset_done(replica, message.reset_done.incarnation)
+                    case "drain":
+                        driver.drain(replica, message.drain.asked_ago_s)
+                    case other:
+                        logger.warning("unexpected message of kind %s from a replica", other)
         except _UNREADABLE:
             who = replica.info.replica_id
             logger.warning("invalid message from %s; closing its stream", who, exc_info=True)
@@ -189,63 +200,6 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         finally:
             # Immediately, because a write to a peer that does not read may never end.
             self._driver.leave(replica)
-
-    def _take_in(self, message: pb.WorkUp, replica: ConnectedReplica) -> None:
-        driver = self._driver
-        match message.WhichOneof("kind"):
-            case "result":
-                answer = message.result
-                columns = unpack_answer(answer)
-                result = result_from_pb(answer, columns, replica.info.replica_id)
-                _check_answer(answer, columns, replica.info)
-                occupancy = occupancy_from_pb(answer.occupancy)
-                driver.on_result(replica, result, occupancy, answer.held_s)
-            case "heartbeat":
-                driver.on_heartbeat(replica, occupancy_from_pb(message.heartbeat.occupancy))
-            case "reset_done":
-                driver.on_reset_done(replica, message.reset_done.incarnation)
-            case "drain":
-                driver.drain(replica, message.drain.asked_ago_s)
-            case other:
-                logger.warning("unexpected message of kind %s from a replica", other)
-
-
-def _flush_to_pb(flush: Flush) -> pb.GenerateDown:
-    message = pb.GenerateDown()
-    if flush.state is not None:
-        message.state.CopyFrom(_state_to_pb(flush.state))
-    for request_id, was_live in flush.aborts:
-        message.aborts.add(request_id=request_id, aborted=was_live)
-    message.accepted.extend(flush.accepted)
-    add = message.events.add
-    for event, failure in flush.deliveries:
-        write_event(add(), event, failure)
-    return message
-
-
-def _state_to_pb(state: PoolState) -> pb.PoolState:
-    return pb.PoolState(
-        epoch=state.epoch,
-        num_targets=state.num_targets,
-        num_drafts=state.num_drafts,
-        num_live=state.num_live,
-        max_model_len=state.max_model_len,
-        model_digest=state.model_digest,
-        fingerprint=state.fingerprint,
-        numerics=state.numerics,
-    )
-
-
-def _command_to_pb(command: WorkCommand) -> pb.WorkDown:
-    if isinstance(command, SendLease):
-        message = pb.WorkDown()
-        write_lease(message.lease, command.lease)
-        return message
-    if isinstance(command, SendFree):
-        return pb.WorkDown(free=pb.Free(sequence_ids=command.sequence_ids))
-    if isinstance(command, SendReset):
-        return pb.WorkDown(reset=pb.Reset(incarnation=command.incarnation))
-    return pb.WorkDown(drained=pb.Drained())
 
 
 def _check_introduction(info: ReplicaInfo) -> None:
@@ -268,38 +222,3 @@ def _check_introduction(info: ReplicaInfo) -> None:
         )
     if not info.replica_id:
         raise ValueError("replica_id is empty")
-
-
-def _check_answer(message: pb.GroupResult, columns: AnswerColumns, info: ReplicaInfo) -> None:
-    """Check a replica's result. Raises ValueError. A token ID outside the vocabulary would fail on
-    every replica that receives it.
-
-    `result_from_pb` has accepted `columns`. Checking by column takes half the time of a loop over
-    the rows.
-    """
-    if not (0 <= message.seconds < math.inf and 0 <= message.held_s < math.inf):
-        raise ValueError(
-            f"a pass of {message.seconds} s in a lease of {message.held_s} s is not possible"
-        )
-    if not 0 <= message.recording_s <= message.seconds:
-        raise ValueError(
-            f"recording_s={message.recording_s} must be in 0..{message.seconds}, the time of "
-            "the pass"
-        )
-    token_ids = columns.token_ids
-    if columns.cached_lens:
-        capacity = info.kv_cache_spec.max_len(info.num_blocks)
-        least, most = min(columns.cached_lens), max(columns.cached_lens)
-        if least < 0 or most > capacity:
-            raise ValueError(f"cached lengths must be in 0..{capacity}, got {least} to {most}")
-        if min(columns.nums_accepted) < 0:
-            raise ValueError(f"{min(columns.nums_accepted)} tokens cannot be accepted")
-    if token_ids and not 0 <= min(token_ids) <= max(token_ids) < info.vocab_size:
-        raise ValueError(f"a token id is not in 0..{info.vocab_size - 1}")
-
-
-def _checked_hold_s(message: pb.Pace) -> float:
-    """Return the hold time of a pace message, in seconds. Raises ValueError."""
-    if not 0 <= message.hold_s <= _MAX_HOLD_S:
-        raise ValueError(f"hold_s={message.hold_s} must be in 0..{_MAX_HOLD_S:g}")
-    return message.hold_s

@@ -11,7 +11,6 @@ from deployments.observability.metrics.histogram import BOUNDS_S
 from deployments.observability.metrics.request_times import IngressTimes
 from deployments.observability.metrics.round_stages import StageHistograms
 from deployments.wire.counter_names import EXPIRED, FINISHED, GRANTED, K_CAUSE
-from deployments.wire.lease_codec import replica_metrics
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.scheduler import ReplicaCounters, SchedulerCounters
 
@@ -78,7 +77,7 @@ def pool_status(driver: SchedulerDriver) -> pb.PoolStatusResponse:
         stage_bounds_s=BOUNDS_S,
         requests=driver.ingress_times.requests.messages(),
         k_policy={_FIGURES.get(name, name): n for name, n in counters.k_policy.items()},
-        started_unix_s=driver.totals.started_unix_s,
+        started_unix_s=driver.started_unix_s,
     )
 
 
@@ -120,5 +119,5 @@ def _replica(driver: SchedulerDriver, counters: ReplicaCounters) -> pb.ReplicaSt
         is_fenced=counters.is_fenced,
         is_draining=counters.is_draining,
         numerics=info.numerics,
-        metrics=replica_metrics(occupancy),
+        metrics=occupancy.metrics,
     )

@@ -19,7 +19,7 @@ from deployments.wire.liveness import SILENCE_S
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.config import SchedulerConfig
-from specdec_core.messages import GroupResult, Occupancy
+from specdec_core.messages import GroupResult
 from specdec_core.scheduler import Scheduler
 
 _STEP_S = 0.000001
@@ -155,7 +155,7 @@ class _WatchedDriver(SchedulerDriver):
         self,
         replica: ConnectedReplica,
         result: GroupResult,
-        occupancy: Occupancy,
+        occupancy: pb.Occupancy,
         held_s: float = 0.0,
     ) -> None:
         costs = self._process.costs

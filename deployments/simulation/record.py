@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from deployments.wire.lease_codec import lease_from_pb, result_from_pb, unpack_answer
+from deployments.wire.lease_codec import lease_from_pb, result_from_pb
 from deployments.wire.request_codec import event_from_pb, submit_from_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.messages import GroupLease, LeaseRow, RowResult
+
+_ANY = 2**31
+"""A result is traced although a coordinator would refuse it."""
 
 
 class Violation(AssertionError):  # noqa: N818
@@ -75,8 +78,7 @@ def _text(message: Any) -> str:
     if kind == "lease":
         return _lease(lease_from_pb(message.lease, ""))
     if kind == "result":
-        answer = message.result
-        result = result_from_pb(answer, unpack_answer(answer), "")
+        result = result_from_pb(message.result, "", max_cached_len=_ANY, vocab_size=_ANY)
         rows = " ".join(_answer(row) for row in result.rows)
         return f"result {result.lease_id} of epoch {result.epoch}: {rows}"
     if kind == "events":

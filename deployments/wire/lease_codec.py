@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Sequence
-from itertools import accumulate, chain
-from typing import Any, NamedTuple
+from itertools import chain
 
 from deployments.wire.request_codec import (
     logprobs_from_pb,
@@ -45,7 +44,6 @@ _ROW_STATUSES = {
     RowStatus.NOT_READY: pb.ROW_STATUS_NOT_READY,
 }
 _ROW_STATUSES_BACK = {int(value): status for status, value in _ROW_STATUSES.items()}
-_COUNTS = ("num_slots", "num_free_blocks", "num_prefix_queries", "num_prefix_hits")
 _FULL_ATTENTION = "full"
 """`kind` of a FullAttentionSpec."""
 _TOO_FEW_IDS = "a message has fewer ids than its shapes say"
@@ -125,14 +123,11 @@ def write_lease(message: pb.GroupLease, lease: GroupLease) -> None:
     message.role = _ROLES[lease.role]
     message.ttl_s = lease.ttl_s
     message.min_confidence = lease.min_confidence
-    if lease.rows:
-        _write_rows(message, lease.rows)
-
-
-def _write_rows(message: pb.GroupLease, rows: Sequence[LeaseRow]) -> None:
-    """Write the rows by column, which takes less time than a loop over the rows."""
+    if not lease.rows:
+        return
+    # By column, which takes less time than a loop over the rows.
     sequence_ids, base_lens, base_hashes, new_ids, proposals, num_choices, num_scored, rules = zip(
-        *rows, strict=True
+        *lease.rows, strict=True
     )
     shapes = zip(base_lens, map(len, new_ids), map(len, proposals), num_choices, strict=True)
     fed = chain.from_iterable(zip(new_ids, proposals, strict=True))
@@ -142,13 +137,26 @@ def _write_rows(message: pb.GroupLease, rows: Sequence[LeaseRow]) -> None:
     message.token_ids = pack_ids(tuple(chain.from_iterable(fed)))
     if any(num_scored):
         message.num_scored = pack_ids(num_scored)
-    message.rules.extend(
-        _rules_to_pb(row_index, its) for row_index, its in enumerate(rules) if its is not None
-    )
+    for row_index, its in enumerate(rules):
+        if its is not None:
+            message.rules.add(
+                row=row_index,
+                sampling=sampling_to_pb(its.params),
+                prompt_len=its.prompt_len,
+                stop_ids=pack_ids(sorted(its.stop_ids)),
+                cache_salt=its.cache_salt,
+            )
 
 
 def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
-    rules = {entry.row: _rules_from_pb(entry) for entry in message.rules}
+    rules: dict[int, SamplingRules] = {}
+    for entry in message.rules:
+        rules[entry.row] = SamplingRules(
+            params=sampling_from_pb(entry.sampling),
+            prompt_len=entry.prompt_len,
+            stop_ids=frozenset(unpack_ids(entry.stop_ids)),
+            cache_salt=entry.cache_salt,
+        )
     num_scored = unpack_ids(message.num_scored) or (0,) * len(message.sequence_ids)
     shapes = struct.iter_unpack("<4i", message.shapes)
     keys = zip(message.sequence_ids, message.base_hashes, shapes, num_scored, strict=True)
@@ -182,57 +190,34 @@ def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
     )
 
 
-def _rules_to_pb(row_index: int, rules: SamplingRules) -> pb.RowRules:
-    return pb.RowRules(
-        row=row_index,
-        sampling=sampling_to_pb(rules.params),
-        prompt_len=rules.prompt_len,
-        stop_ids=pack_ids(sorted(rules.stop_ids)),
-        cache_salt=rules.cache_salt,
-    )
-
-
-def _rules_from_pb(message: pb.RowRules) -> SamplingRules:
-    return SamplingRules(
-        params=sampling_from_pb(message.sampling),
-        prompt_len=message.prompt_len,
-        stop_ids=frozenset(unpack_ids(message.stop_ids)),
-        cache_salt=message.cache_salt,
-    )
-
-
 def occupancy_to_pb(occupancy: Occupancy) -> pb.Occupancy:
-    return pb.Occupancy(
-        **{name: getattr(occupancy, name) for name in _COUNTS}, metrics=replica_metrics(occupancy)
+    """Return the message, which the coordinator passes on in PoolStatus."""
+    message = pb.Occupancy(
+        num_slots=occupancy.num_slots,
+        num_free_blocks=occupancy.num_free_blocks,
+        num_prefix_queries=occupancy.num_prefix_queries,
+        num_prefix_hits=occupancy.num_prefix_hits,
     )
-
-
-def occupancy_from_pb(message: pb.Occupancy) -> Occupancy:
-    """Return the record. A metric that the sender does not know keeps its default."""
-    fields: dict[str, Any] = {name: getattr(message, name) for name in _COUNTS}
-    fields |= {name: message.metrics[name] for name in REPLICA_METRICS if name in message.metrics}
-    return Occupancy(**fields)
-
-
-def replica_metrics(occupancy: Occupancy) -> dict[str, float]:
-    return {name: getattr(occupancy, name) for name in REPLICA_METRICS}
+    for name in REPLICA_METRICS:
+        message.metrics[name] = getattr(occupancy, name)
+    return message
 
 
 def write_result(message: pb.GroupResult, result: GroupResult) -> None:
     """Write a result into an empty message, already in place for sending; see write_event."""
-    shapes: list[int] = []
-    token_ids: list[int] = []
-    for row in result.rows:
-        shapes += (_ROW_STATUSES[row.status], row.cached_len, len(row.tokens), row.num_accepted)
-        token_ids += row.tokens
     message.lease_id = result.lease_id
     message.epoch = result.epoch
     message.seconds = result.seconds
     message.recording_s = result.recording_s
-    message.sequence_ids.extend([row.sequence_id for row in result.rows])
-    message.shapes = pack_ids(shapes)
-    message.token_ids = pack_ids(token_ids)
+    sequence_ids: list[int] = []
+    shapes: list[int] = []
+    token_ids: list[int] = []
+    nums_matched: list[int] = []
     for row_index, row in enumerate(result.rows):
+        sequence_ids.append(row.sequence_id)
+        shapes += (_ROW_STATUSES[row.status], row.cached_len, len(row.tokens), row.num_accepted)
+        token_ids += row.tokens
+        nums_matched.append(row.num_matched)
         if row.error:
             message.errors.add(row=row_index, message=row.error)
         if row.logprobs or row.prompt_logprobs:
@@ -241,67 +226,63 @@ def write_result(message: pb.GroupResult, result: GroupResult) -> None:
                 logprobs=logprobs_to_pb(row.logprobs),
                 prompt_logprobs=logprobs_to_pb(row.prompt_logprobs),
             )
-    if any(row.num_matched for row in result.rows):
-        message.num_found = pack_ids([row.num_matched for row in result.rows])
+    message.sequence_ids.extend(sequence_ids)
+    message.shapes = pack_ids(shapes)
+    message.token_ids = pack_ids(token_ids)
+    if any(nums_matched):
+        message.num_found = pack_ids(nums_matched)
 
 
-class AnswerColumns(NamedTuple):
-    """The packed numbers of a GroupResult, with one column per field of its rows."""
-
-    statuses: tuple[int, ...]
-    cached_lens: tuple[int, ...]
-    nums_tokens: tuple[int, ...]
-    nums_accepted: tuple[int, ...]
-    token_ids: tuple[int, ...]
-    """Token IDs of all rows, one row after the other."""
-
-
-def unpack_answer(message: pb.GroupResult) -> AnswerColumns:
-    """Unpack the columns once, for all who read them. Raises struct.error."""
-    shapes = unpack_ids(message.shapes)
-    statuses, cached_lens, nums_tokens, nums_accepted = (shapes[i::4] for i in range(4))
-    return AnswerColumns(
-        statuses, cached_lens, nums_tokens, nums_accepted, unpack_ids(message.token_ids)
-    )
-
-
-def result_from_pb(message: pb.GroupResult, columns: AnswerColumns, replica_id: str) -> GroupResult:
-    """Return the result. `columns` are the message's. Raises ValueError or LookupError."""
-    statuses, cached_lens, nums_tokens, nums_accepted, ids = columns
-    ends = tuple(accumulate(nums_tokens))
-    if nums_tokens and (min(nums_tokens) < 0 or ends[-1] > len(ids)):
+def result_from_pb(
+    message: pb.GroupResult, replica_id: str, *, max_cached_len: int, vocab_size: int
+) -> GroupResult:
+    """Return a replica's result. Raises ValueError, LookupError or struct.error for one that no
+    replica of this project sends. A token ID outside the vocabulary would fail on every replica
+    that receives it."""
+    seconds, recording_s = message.seconds, message.recording_s
+    if not (0 <= seconds < math.inf and 0 <= message.held_s < math.inf):
+        raise ValueError(f"a pass of {seconds} s in a lease of {message.held_s} s is not possible")
+    if not 0 <= recording_s <= seconds:
+        raise ValueError(f"recording_s={recording_s} must be in 0..{seconds}, the time of the pass")
+    # Checking by column takes half the time of checking in the loop over the rows.
+    shapes, ids = unpack_ids(message.shapes), unpack_ids(message.token_ids)
+    statuses, cached_lens = shapes[::4], shapes[1::4]
+    nums_tokens, nums_accepted = shapes[2::4], shapes[3::4]
+    if cached_lens and not 0 <= min(cached_lens) <= max(cached_lens) <= max_cached_len:
+        least, most = min(cached_lens), max(cached_lens)
+        raise ValueError(f"cached lengths must be in 0..{max_cached_len}, got {least} to {most}")
+    if min(nums_accepted, default=0) < 0:
+        raise ValueError(f"{min(nums_accepted)} tokens cannot be accepted")
+    if min(nums_tokens, default=0) < 0 or sum(nums_tokens) > len(ids):
         raise ValueError(_TOO_FEW_IDS)
-    by_row = (message.sequence_ids, statuses, cached_lens, nums_tokens, ends, nums_accepted)
-    rows = [
-        RowResult(  # by place: keywords double its time
-            sequence_id, _ROW_STATUSES_BACK[status], cached_len, ids[end - num : end], num_accepted
+    if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
+        raise ValueError(f"a token id is not in 0..{vocab_size - 1}")
+    matched = unpack_ids(message.num_found) or (0,) * len(statuses)
+    by_row = (message.sequence_ids, statuses, cached_lens, nums_tokens, nums_accepted, matched)
+    rows: list[RowResult] = []
+    start = 0
+    for sequence_id, status, cached_len, num_tokens, num_accepted, num_matched in zip(
+        *by_row, strict=True
+    ):
+        end = start + num_tokens
+        rows.append(
+            RowResult(  # by place: keywords double its time
+                sequence_id,
+                _ROW_STATUSES_BACK[status],
+                cached_len,
+                ids[start:end],
+                num_accepted,
+                *((), (), "", num_matched),
+            )
         )
-        for sequence_id, status, cached_len, num, end, num_accepted in zip(*by_row, strict=True)
-    ]
-    if message.errors or message.logprobs or message.num_found:
-        rows = _with_reports(rows, message)
+        start = end
+    for error in message.errors:
+        rows[error.row] = rows[error.row]._replace(error=error.message)
+    for entry in message.logprobs:
+        rows[entry.row] = rows[entry.row]._replace(
+            logprobs=logprobs_from_pb(entry.logprobs),
+            prompt_logprobs=logprobs_from_pb(entry.prompt_logprobs),
+        )
     return GroupResult(
-        lease_id=message.lease_id,
-        epoch=message.epoch,
-        replica_id=replica_id,
-        rows=tuple(rows),
-        seconds=message.seconds,
-        recording_s=message.recording_s,
+        message.lease_id, message.epoch, replica_id, tuple(rows), seconds, recording_s
     )
-
-
-def _with_reports(rows: Sequence[RowResult], message: pb.GroupResult) -> list[RowResult]:
-    """Return the rows with the reports that few groups have."""
-    errors = {entry.row: entry.message for entry in message.errors}
-    logprobs = {entry.row: logprobs_from_pb(entry.logprobs) for entry in message.logprobs}
-    scored = {entry.row: logprobs_from_pb(entry.prompt_logprobs) for entry in message.logprobs}
-    matched = unpack_ids(message.num_found) or (0,) * len(rows)
-    return [
-        row._replace(
-            logprobs=logprobs.get(row_index, ()),
-            prompt_logprobs=scored.get(row_index, ()),
-            error=errors.get(row_index, ""),
-            num_matched=num_matched,
-        )
-        for row_index, (row, num_matched) in enumerate(zip(rows, matched, strict=True))
-    ]

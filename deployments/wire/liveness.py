@@ -52,12 +52,21 @@ class PeerTimeoutError(ConnectionError):
     """The other end has sent nothing for SILENCE_S."""
 
 
-class Patience:
-    """Decides when one of several waits has taken too long, counted in looks. No clock, no loop."""
+class Watchdog:
+    """Cancels the task that made it if one of its waits takes `limit_s`, or at most a tenth more.
 
-    def __init__(self) -> None:
+    Time counts only while the loop runs.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "who waits is a task"
+        self._task = task
+        self._num_cancelled = task.cancelling()
+        self._has_given_up = False
         self._is_waiting = False
         self._num_looks = 0
+        self._timer = _Timer(limit_s / LOOKS, self._look)
 
     def begin(self) -> None:
         """Begin a wait."""
@@ -68,31 +77,6 @@ class Patience:
         """End the wait, after what was waited for has come."""
         self._is_waiting = False
 
-    def look(self) -> bool:
-        """Return whether to give up, once for each wait. The first look may come right after
-        `begin`."""
-        self._num_looks += 1
-        is_over = self._is_waiting and self._num_looks > LOOKS
-        if is_over:
-            self._is_waiting = False
-        return is_over
-
-
-class Watchdog(Patience):
-    """Cancels the task that made it if one of its waits takes `limit_s`, or at most a tenth more.
-
-    Time counts only while the loop runs.
-    """
-
-    def __init__(self, limit_s: float) -> None:
-        super().__init__()
-        task = asyncio.current_task()
-        assert task is not None, "who waits is a task"
-        self._task = task
-        self._num_cancelled = task.cancelling()
-        self._has_given_up = False
-        self._timer = _Timer(limit_s / LOOKS, self._look)
-
     def end(self) -> None:
         self._timer.end()
 
@@ -101,16 +85,16 @@ class Watchdog(Patience):
         return self._has_given_up and self._task.uncancel() <= self._num_cancelled
 
     def _look(self) -> None:
-        if self.look():
+        """Give up a wait that is too long, once. The first look may come right after `begin`."""
+        self._num_looks += 1
+        if self._is_waiting and self._num_looks > LOOKS:
+            self._is_waiting = False
             self._has_given_up = True
             self._task.cancel()
 
 
 def heartbeat_interval_s(silence_s: float | None = None) -> float:
-    """Return the seconds between two heartbeats for a peer that waits `silence_s`.
-
-    None: for a peer that waits SILENCE_S.
-    """
+    """Return the seconds between two heartbeats for a peer that waits `silence_s`, or SILENCE_S."""
     return HEARTBEAT_S if silence_s is None else silence_s / LOOKS
 
 

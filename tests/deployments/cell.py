@@ -17,7 +17,6 @@ from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.server import PortLimits, start_server
 from deployments.ingress.scheduler_client import ChunkPacing, SchedulerClient
 from deployments.observability.tracing.lease_spans import LeaseSpans
-from deployments.observability.tracing.scheduler_spans import SchedulerSpans
 from deployments.replica.work_loop import WorkLoop
 from deployments.wire.endpoint import Endpoint
 from deployments.wire.tls_files import TlsFiles
@@ -70,7 +69,7 @@ class Cell:
             epoch=self._epoch,
             audit_share=self.audit_share,
             limits=self.limits,
-            spans=SchedulerSpans(self.tracer),
+            tracer=self.tracer,
             clock=self.clock,
         )
         self._server, self.endpoint = await start_server(

@@ -181,24 +181,25 @@ MUTANTS = (
     _seeded(
         "abort-lost-with-the-stream",
         "deployments/coordinator/driver.py",
-        old="            self._guard(partial(self.scheduler.abort, request_id))\n"
-        "        self._wake.set()  # the last",
-        new="            self.scheduler.status(request_id)\n        self._wake.set()  # the last",
+        old="            self._guard(partial(self.scheduler.abort, request_id))\n\n    def submit(",
+        new="            self.scheduler.status(request_id)\n\n    def submit(",
         breaks="requests of an ingress that died are run to their end for nobody",
     ),
     _seeded(
         "abort-lost",
         "deployments/coordinator/driver.py",
-        old="        self._guard(lambda now: self.scheduler.abort(request_id, now))\n",
-        new="        self._guard(lambda now: self.scheduler.status(request_id))\n",
+        old="        self._guard(partial(self.scheduler.abort, request_id))\n"
+        "        outbox.put_abort",
+        new="        self.scheduler.status(request_id)\n        outbox.put_abort",
         breaks="what a client cancels is run to its end",
     ),
     Mutant(
         name="resubmission-answered-elsewhere",
         path="deployments/coordinator/request_table.py",
-        old="        self.drop(live.request.request_id, EndReason.REPLACED)\n"
-        "        self._entries[live.request.request_id] = _Entry(outbox, live)\n",
-        new="        self._entries.setdefault(live.request.request_id, _Entry(outbox, live))\n",
+        old="            self.drop(request.request_id, EndReason.REPLACED)\n"
+        "        self._entries[request.request_id] = _Entry(outbox, live)\n",
+        new="            pass\n"
+        "        self._entries.setdefault(request.request_id, _Entry(outbox, live))\n",
         breaks="a request that is submitted again over another stream is told nothing more",
         killed_by="tests/deployments/coordinator/test_pool_driver.py"
         "::test_a_request_that_is_submitted_again_is_answered_over_its_new_stream",
@@ -265,8 +266,8 @@ MUTANTS = (
     _seeded(
         "news-never-merged",
         "deployments/coordinator/streams.py",
-        old="        unread[-1] = merged\n",
-        new="        unread.append(delivery)\n",
+        old="            unread[-1] = (merged, failure)\n",
+        new="            unread.append((event, failure))\n",
         breaks="what waits for a slow ingress grows with every token",
     ),
     _seeded(

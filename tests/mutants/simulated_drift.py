@@ -10,17 +10,17 @@ _FOUND = (
 MUTANTS = (
     Mutant(
         name="answers-are-not-checked",
-        path="deployments/coordinator/service.py",
-        old="                _check_answer(answer, columns, replica.info)\n",
-        new="",
+        path="deployments/wire/lease_codec.py",
+        old="    if ids and not 0 <= min(ids) <= max(ids) < vocab_size:\n",
+        new="    if ids and not 0 <= min(ids):\n",
         breaks="a broken replica's ids reach clients, and every replica that goes on behind them",
         killed_by=_FOUND,
     ),
     Mutant(
         name="occupancy-is-not-noted",
-        path="deployments/coordinator/service.py",
-        old="occupancy = occupancy_from_pb(answer.occupancy)",
-        new="occupancy = replica.occupancy",
+        path="deployments/coordinator/driver.py",
+        old="self.on_result(replica, result, message.occupancy, message.held_s)",
+        new="self.on_result(replica, result, replica.occupancy, message.held_s)",
         breaks="the status of a busy replica's memory is a second old",
         killed_by=_FOUND,
     ),

@@ -14,8 +14,8 @@ MUTANTS = (
     Mutant(
         name="silent-peer-kept",
         path="deployments/wire/liveness.py",
-        old="is_over = self._is_waiting and self._num_looks > LOOKS",
-        new="is_over = self._is_waiting and self._num_looks > LOOKS * LOOKS",
+        old="if self._is_waiting and self._num_looks > LOOKS:",
+        new="if self._is_waiting and self._num_looks > LOOKS * LOOKS:",
         breaks="who falls silent is waited for ten times as long",
         killed_by=_FOUND,
     ),
@@ -46,8 +46,9 @@ MUTANTS = (
     Mutant(
         name="all-answers-before-a-decision",
         path="deployments/coordinator/service.py",
-        old="                    await self._driver.read_in_turn(take_in)\n",
-        new="                    take_in()\n",
+        old="                        await driver.read_in_turn(replica, message.result)\n",
+        new="                        driver.read_in_turn(replica, message.result)\n"
+        "                        driver._read_result()\n",
         breaks="of replicas that answer at once each waits until the answers of all are read",
         killed_by=(
             _DRIVER + "test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read",
@@ -146,8 +147,8 @@ MUTANTS = (
     Mutant(
         name="a-replay-holds-who-leaves",
         path="deployments/coordinator/driver.py",
-        old="        if not self._drains.is_any_draining:\n            self._replays.begin()\n",
-        new="        self._replays.begin()\n",
+        old="        elif self.auditor.waiting:\n",
+        new="        if self.auditor.waiting:\n",
         breaks="who leaves waits for replays that began after it asked",
         killed_by=(
             "tests/deployments/coordinator/test_audit_cell.py"
@@ -157,16 +158,16 @@ MUTANTS = (
     Mutant(
         name="nobody-wakes-who-lets-it-go",
         path="deployments/coordinator/driver.py",
-        old="        self._wake.set()  # the last target may have waited for it\n",
+        old="                self._wake.set()  # a replica that drains may have waited for it\n",
         new="",
         breaks="an idle service ends only when the time to drain is over",
-        killed_by=(_LAST + "test_an_ingress_that_leaves_wakes_who_lets_it_go",),
+        killed_by=(_LAST + "test_its_heartbeat_wakes_who_lets_it_go",),
     ),
     Mutant(
         name="last-token-waits",
         path="deployments/coordinator/streams.py",
-        old="return event.index > 0 and event.finish_reason is None",
-        new="return event.index > 0",
+        old="can_wait = event.index > 0 and event.finish_reason is None",
+        new="can_wait = event.index > 0",
         breaks="under load every answer ends up to 50 ms later",
         killed_by=(_OUTBOX + "test_a_first_or_last_token_goes_at_once_and_alone",),
     ),
@@ -181,16 +182,19 @@ MUTANTS = (
     Mutant(
         name="all-that-waits-goes-with-the-last-token",
         path="deployments/coordinator/streams.py",
-        old="        if self._is_closed:\n            self._release()\n",
-        new="        self._release()\n",
+        old="        if self.is_closed:\n            self._release()\n        else:\n"
+        "            self._is_ready.clear()\n",
+        new="        self._release()\n        if not self.is_closed:\n"
+        "            self._is_ready.clear()\n",
         breaks="each request that begins or ends costs every other stream a chunk",
         killed_by=(_OUTBOX + "test_a_first_or_last_token_goes_at_once_and_alone",),
     ),
     Mutant(
         name="what-waits-is-lost-at-the-end",
         path="deployments/coordinator/streams.py",
-        old="        if self._is_closed:\n            self._release()\n",
-        new="",
+        old="        if self.is_closed:\n            self._release()\n        else:\n"
+        "            self._is_ready.clear()\n",
+        new="        if not self.is_closed:\n            self._is_ready.clear()\n",
         breaks="a stream that the coordinator closes loses its last tokens",
         killed_by=(_OUTBOX + "test_a_stream_that_closes_delivers_what_waits",),
     ),

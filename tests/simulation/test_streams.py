@@ -170,7 +170,7 @@ def test_who_says_nothing_is_given_up_in_time(world: World) -> None:
 
 
 def test_patience_without_end_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silence.Patience, "look", lambda self: False)
+    monkeypatch.setattr(silence.Watchdog, "_look", lambda self: None)
     asking(world)
     _look(world)
     with pytest.raises(Violation, match=r"^\(h\) (client|server) has heard nothing"):
@@ -178,7 +178,13 @@ def test_patience_without_end_is_found(world: World, monkeypatch: pytest.MonkeyP
 
 
 def test_impatience_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silence.Patience, "look", lambda self: True)
+    look = silence.Watchdog._look
+
+    def impatient(self: silence.Watchdog) -> None:
+        self._num_looks = silence.LOOKS
+        look(self)
+
+    monkeypatch.setattr(silence.Watchdog, "_look", impatient)
     asking(world)
     with pytest.raises(Violation, match=r"^\(h\) client gives up who was heard 0\.09"):
         world.run(5.0)

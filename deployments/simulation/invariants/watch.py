@@ -14,6 +14,7 @@ from deployments.simulation.invariants.lease_book import LeaseBook
 from deployments.simulation.model_replica import key_of
 from deployments.simulation.network import Stream
 from deployments.simulation.record import Record, Violation
+from deployments.wire.lease_codec import occupancy_to_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.messages import GroupResult
 from specdec_core.request import Request, TokenEvent
@@ -101,7 +102,7 @@ class Invariants:
         """(f) A result contains the replica's occupancy, and the coordinator stores it."""
         process = self._replicas.get(result.replica_id)
         said = None if process is None else process.occupancies.get(key_of(result))
-        if said is not None and replica.occupancy != said:
+        if said is not None and replica.occupancy != occupancy_to_pb(said):
             raise Violation(f"(f) {result.replica_id} keeps {said}, noted is {replica.occupancy}")
 
     def decided(self, driver: SchedulerDriver) -> None:

@@ -14,6 +14,7 @@ from deployments.errors import PoolUnavailableError
 from deployments.ingress.cells.router import CellRouter
 from deployments.ingress.scheduler_client import SchedulerClient
 from deployments.observability.metrics.request_times import IngressTimes
+from deployments.wire import liveness
 from deployments.wire.cell_ids import new_id_of
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
@@ -270,7 +271,10 @@ async def _abort_in(w: World, request_id: str) -> None:
     assert await w.routers[1].abort(request_id)
 
 
-def test_ingresses_learn_what_others_have_running() -> None:
+def test_ingresses_learn_what_others_have_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next heartbeat tells them."""
+    monkeypatch.setattr(liveness, "HEARTBEAT_S", 0.05)
+
     async def scenario() -> None:
         async with world() as w:
             begun = asyncio.Event()
@@ -278,13 +282,10 @@ def test_ingresses_learn_what_others_have_running() -> None:
             running = asyncio.create_task(collect(w.routers[0], asked, begun))
             await begun.wait()
             assert [client.num_requests for client in w.routers[0]._cells] == [1, 0]
-            assert [client.num_requests for client in w.routers[1]._cells] == [0, 0]
-            w.cells[0].driver.send_load()
             await until(lambda: w.routers[1]._cells[0].num_requests == 1)
             assert w.routers[0]._cells[0].num_requests == 1
             running.cancel()
             await until(lambda: w.cells[0].driver.scheduler.num_live == 0)
-            w.cells[0].driver.send_load()
             await until(lambda: w.routers[1]._cells[0].num_requests == 0)
 
     run(scenario)

@@ -190,7 +190,7 @@ def test_while_a_replica_leaves_no_replay_begins_that_could_hold_it_up(
             await collect(client, request("first", 9))
             await audited(parts)
             leaving = asyncio.create_task(parts.loops["t0"].drain(30))
-            await until(lambda: parts.driver._drains.is_any_draining)
+            await until(lambda: bool(parts.driver._drains.asked))
             assert await collect(client, request("late", 9)) == expected(request("late", 9))
             await asyncio.sleep(0.1)
             assert parts.driver.auditor.num_pending == 1

@@ -15,6 +15,7 @@ from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.scheduler import Scheduler, SendLease
 from tests.deployments.observed import end_of, live
+from tests.deployments.outboxes import taken
 
 VOCAB_SIZE = 13
 
@@ -42,7 +43,7 @@ class Target:
     def answer(self) -> None:
         """Carry out what it was sent."""
         while self.stream.outbox.has_items():
-            for command in self.stream.outbox.take_items() or []:
+            for command in taken(self.stream.outbox) or []:
                 if isinstance(command, SendLease):
                     result = self.runner.execute(command.lease, 0.0)
                     self.driver.on_result(self.stream, result, self.stream.occupancy)

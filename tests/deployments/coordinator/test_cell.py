@@ -376,7 +376,7 @@ def test_a_leaving_replica_asks_the_next_coordinator_too() -> None:
     """Its request to leave has died with the one before. The next one hears when that was."""
 
     def first_asked_s(parts: Cell) -> float:
-        return min(asked.asked_s for asked in parts.driver._drains._asked.values())
+        return min(asked.asked_s for asked in parts.driver._drains.asked.values())
 
     async def scenario() -> None:
         async with cell(PLAIN) as parts:
@@ -384,12 +384,12 @@ def test_a_leaving_replica_asks_the_next_coordinator_too() -> None:
             client = await parts.client()
             await until(lambda: client.has_targets and parts.loops["t0"].is_registered)
             draining = asyncio.create_task(parts.loops["t0"].drain(30))
-            await until(lambda: parts.driver._drains.is_any_draining)
+            await until(lambda: bool(parts.driver._drains.asked))
             before_s = first_asked_s(parts)
             await asyncio.sleep(0.5)
             await parts.kill_coordinator()
             await parts.start_coordinator()
-            await until(lambda: parts.driver._drains.is_any_draining)
+            await until(lambda: bool(parts.driver._drains.asked))
             assert first_asked_s(parts) == pytest.approx(before_s, abs=0.25)
             parts.start_replica("t1", Role.TARGET)
             await asyncio.wait_for(draining, 20)

@@ -8,12 +8,14 @@ import pytest
 
 from deployments.coordinator.connections import ConnectedReplica
 from deployments.coordinator.driver import SchedulerDriver
+from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import SchedulerConfig
 from specdec_core.kv_cache.spec import FullAttentionSpec
-from specdec_core.messages import Occupancy, ReplicaInfo, Role
+from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.scheduler import Drained, Scheduler, SendLease
+from tests.deployments.outboxes import taken
 
 
 class Clock:
@@ -60,11 +62,11 @@ def may_leave(driver: SchedulerDriver, replica: ConnectedReplica) -> bool:
 
 
 def beats(driver: SchedulerDriver, replica: ConnectedReplica) -> None:
-    driver.on_heartbeat(replica, Occupancy(num_free_blocks=100))
+    driver.on_heartbeat(replica, pb.Occupancy(num_free_blocks=100))
 
 
 def is_told(replica: ConnectedReplica) -> bool:
-    commands = replica.outbox.take_items() or [] if replica.outbox.has_items() else []
+    commands = taken(replica.outbox) or [] if replica.outbox.has_items() else []
     return any(isinstance(command, Drained) for command in commands)
 
 
@@ -78,7 +80,7 @@ def test_the_last_target_serves_what_an_ingress_brings_although_it_was_asked_to_
     request = Request(request_id="late", prompt_token_ids=(1, 2), params=params)
     driver.submit(ingress, request, resume=False)
     driver.decide()
-    assert any(isinstance(command, SendLease) for command in target.outbox.take_items() or [])
+    assert any(isinstance(command, SendLease) for command in taken(target.outbox) or [])
 
 
 def test_it_stays_until_the_last_ingress_has_left(driver: SchedulerDriver, clock: Clock) -> None:
@@ -91,8 +93,8 @@ def test_it_stays_until_the_last_ingress_has_left(driver: SchedulerDriver, clock
     assert may_leave(driver, target)
 
 
-def test_an_ingress_that_leaves_wakes_who_lets_it_go(driver: SchedulerDriver, clock: Clock) -> None:
-    """Without a request nothing else happens. Here its time to come back is over at once."""
+def test_its_heartbeat_wakes_who_lets_it_go(driver: SchedulerDriver, clock: Clock) -> None:
+    """Without a request nothing else happens after the last ingress has left."""
 
     async def scenario() -> None:
         target, ingress = registered(driver, "t"), driver.attach()
@@ -101,8 +103,9 @@ def test_an_ingress_that_leaves_wakes_who_lets_it_go(driver: SchedulerDriver, cl
         for _ in range(10):
             await asyncio.sleep(0)
         assert not is_told(target)
-        clock.now += 3
         driver.detach(ingress)
+        clock.now += 3
+        beats(driver, target)
         while not is_told(target):
             await asyncio.sleep(0.001)
         running.cancel()

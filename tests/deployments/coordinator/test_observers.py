@@ -13,7 +13,6 @@ from deployments.config.client_limits import ClientLimits
 from deployments.coordinator.connections import ConnectedReplica
 from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.status import pool_status
-from deployments.coordinator.streams import Delivery, IngressOutbox
 from deployments.errors import Failure
 from deployments.observability.request_observer import LiveRequest, RequestEnd, RequestObserver
 from specdec_core.config import SchedulerConfig
@@ -22,6 +21,7 @@ from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.scheduler import Scheduler, SendLease
 from tests.deployments.fake_replica import FakeReplica, continuation
+from tests.deployments.outboxes import taken, told
 
 PROMPT = (1, 2, 3)
 TOKENS = continuation(PROMPT, 6)
@@ -85,7 +85,7 @@ class World:
         self.driver.decide()
         for fake, replica in self._targets.values():
             while replica.outbox.has_items() and not replica.outbox.is_closed:
-                for command in replica.outbox.take_items() or []:
+                for command in taken(replica.outbox) or []:
                     if isinstance(command, SendLease):
                         result = fake.execute(command.lease)
                         self.driver.on_result(replica, result, replica.occupancy)
@@ -246,8 +246,8 @@ def attempts(lines: list[tuple[Any, ...]], name: str) -> list[str]:
     ends: list[str] = []
     expected_index: int | None = None
     is_live = False
-    for _, *told in (line for line in lines if line[0] == name):
-        match told:
+    for _, *noted in (line for line in lines if line[0] == name):
+        match noted:
             case ["refused", kind]:
                 ends.append(str(kind))
             case ["begin"]:
@@ -299,11 +299,6 @@ def test_the_counters_of_each_observer_are_in_the_status_of_the_pool() -> None:
     world.submit()
     counters = pool_status(world.driver).counters
     assert (counters["num_begun"], counters["num_prompt_tokens"]) == (1, len(PROMPT))
-
-
-def told(outbox: IngressOutbox) -> list[Delivery]:
-    flush = outbox.take_items()
-    return [] if flush is None else list(flush.deliveries)
 
 
 @pytest.mark.parametrize("method", ["begin", "event", "end", "refused"])

@@ -6,17 +6,18 @@ import asyncio
 
 import pytest
 
-from deployments.coordinator.streams import Delivery, Flush, IngressOutbox, WorkOutbox
+from deployments.coordinator.streams import IngressOutbox, WorkOutbox
 from deployments.errors import Failure, FailureKind
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import GroupLease, Role
 from specdec_core.request import FinishReason, TokenEvent
 from specdec_core.scheduler import SendFree, SendLease
+from tests.deployments.outboxes import events_in, taken, told
 
 
-def delivery(name: str, index: int, *ids: int, end: bool = False) -> Delivery:
+def event(name: str, index: int, *ids: int, end: bool = False) -> TokenEvent:
     reason = FinishReason.LENGTH if end else None
-    return Delivery(TokenEvent(request_id=name, index=index, token_ids=ids, finish_reason=reason))
+    return TokenEvent(request_id=name, index=index, token_ids=ids, finish_reason=reason)
 
 
 def lease(number: int) -> SendLease:
@@ -25,49 +26,47 @@ def lease(number: int) -> SendLease:
     )
 
 
-def taken(outbox: IngressOutbox) -> Flush | None:
-    return asyncio.run(asyncio.wait_for(outbox.take(), 1))
+async def next_events(outbox: IngressOutbox) -> list[TokenEvent]:
+    """Wait for the next message and return its events, none of which is a failure."""
+    events = events_in(await asyncio.wait_for(outbox.take(), 1))
+    assert not any(failure for _, failure in events)
+    return [event for event, _ in events]
 
 
 def test_deltas_of_a_slow_reader_become_one() -> None:
     outbox = IngressOutbox()
-    outbox.put(delivery("a", 0, 1, 2))
-    outbox.put(delivery("b", 0, 9))
-    outbox.put(delivery("a", 2, 3, end=True))
-    flush = taken(outbox)
-    assert flush is not None
-    assert flush.deliveries == (delivery("a", 0, 1, 2, 3, end=True), delivery("b", 0, 9))
+    outbox.put(event("a", 0, 1, 2))
+    outbox.put(event("b", 0, 9))
+    outbox.put(event("a", 2, 3, end=True))
+    assert asyncio.run(next_events(outbox)) == [event("a", 0, 1, 2, 3, end=True), event("b", 0, 9)]
 
 
 def test_news_between_the_first_and_the_last_waits_and_comes_with_what_follows() -> None:
     async def scenario() -> None:
         outbox = IngressOutbox()
         outbox.hold_s = 0.02
-        outbox.put(delivery("a", 1, 7))
+        outbox.put(event("a", 1, 7))
         assert not outbox.has_items()
-        outbox.put(delivery("a", 2, 8))
-        flush = await asyncio.wait_for(outbox.take(), 1)
-        assert flush is not None
-        assert flush.deliveries == (delivery("a", 1, 7, 8),)
+        outbox.put(event("a", 2, 8))
+        assert await next_events(outbox) == [event("a", 1, 7, 8)]
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("pressing", [delivery("b", 0, 9), delivery("b", 4, 9, end=True)])
-def test_a_first_or_last_token_goes_at_once_and_alone(pressing: Delivery) -> None:
+@pytest.mark.parametrize("pressing", [event("b", 0, 9), event("b", 4, 9, end=True)])
+def test_a_first_or_last_token_goes_at_once_and_alone(pressing: TokenEvent) -> None:
     """What others wait for still goes together, at the time that the first of it has waited."""
 
     async def scenario() -> None:
         outbox = IngressOutbox()
         outbox.hold_s = 0.05
-        outbox.put(delivery("a", 1, 7))
+        outbox.put(event("a", 1, 7))
         outbox.put(pressing)
         assert outbox.has_items()
-        assert await outbox.take() == Flush((pressing,))
-        outbox.put(delivery("c", 3, 5))
+        assert await next_events(outbox) == [pressing]
+        outbox.put(event("c", 3, 5))
         assert not outbox.has_items()
-        flush = await asyncio.wait_for(outbox.take(), 1)
-        assert flush == Flush((delivery("a", 1, 7), delivery("c", 3, 5)))
+        assert await next_events(outbox) == [event("a", 1, 7), event("c", 3, 5)]
 
     asyncio.run(scenario())
 
@@ -76,10 +75,9 @@ def test_the_last_token_takes_along_what_waits_of_its_request() -> None:
     async def scenario() -> None:
         outbox = IngressOutbox()
         outbox.hold_s = 0.02
-        outbox.put(delivery("a", 1, 7))
-        outbox.put(delivery("a", 2, 8, end=True))
-        flush = await outbox.take()
-        assert flush == Flush((delivery("a", 1, 7, 8, end=True),))
+        outbox.put(event("a", 1, 7))
+        outbox.put(event("a", 2, 8, end=True))
+        assert await next_events(outbox) == [event("a", 1, 7, 8, end=True)]
         await asyncio.sleep(0.03)
         assert not outbox.has_items(), "nobody is woken for what is read already"
 
@@ -90,9 +88,9 @@ def test_what_follows_unread_news_of_its_request_does_not_wait_behind_it() -> No
     async def scenario() -> None:
         outbox = IngressOutbox()
         outbox.hold_s = 1.0
-        outbox.put(delivery("a", 0, 7))
-        outbox.put(delivery("a", 1, 8))
-        assert await outbox.take() == Flush((delivery("a", 0, 7, 8),))
+        outbox.put(event("a", 0, 7))
+        outbox.put(event("a", 1, 8))
+        assert await next_events(outbox) == [event("a", 0, 7, 8)]
 
     asyncio.run(scenario())
 
@@ -101,9 +99,9 @@ def test_a_stream_that_closes_delivers_what_waits() -> None:
     async def scenario() -> None:
         outbox = IngressOutbox()
         outbox.hold_s = 1.0
-        outbox.put(delivery("a", 1, 7))
+        outbox.put(event("a", 1, 7))
         outbox.close()
-        assert await outbox.take() == Flush((delivery("a", 1, 7),))
+        assert await next_events(outbox) == [event("a", 1, 7)]
         assert await outbox.take() is None
 
     asyncio.run(scenario())
@@ -112,48 +110,42 @@ def test_a_stream_that_closes_delivers_what_waits() -> None:
 def test_log_probabilities_are_merged_in_step_with_their_tokens() -> None:
     outbox = IngressOutbox()
     entries = [TokenLogprobs(-float(i), ((i, -0.5),)) for i in range(3)]
-    for event, reported in (
-        (delivery("a", 0, 7, 8), entries[:2]),
-        (delivery("a", 2, 9, end=True), entries[2:]),
+    for part, reported in (
+        (event("a", 0, 7, 8), entries[:2]),
+        (event("a", 2, 9, end=True), entries[2:]),
     ):
-        scored = tuple(entries) if event.event.index == 0 else ()
-        told = event.event._replace(logprobs=tuple(reported), prompt_logprobs=scored)
-        outbox.put(Delivery(told))
-    flush = taken(outbox)
-    assert flush is not None
-    (merged,) = flush.deliveries
-    assert (merged.event.token_ids, merged.event.logprobs) == ((7, 8, 9), tuple(entries))
-    assert merged.event.prompt_logprobs == tuple(entries)
+        scored = tuple(entries) if part.index == 0 else ()
+        outbox.put(part._replace(logprobs=tuple(reported), prompt_logprobs=scored))
+    (merged,) = asyncio.run(next_events(outbox))
+    assert (merged.token_ids, merged.logprobs) == ((7, 8, 9), tuple(entries))
+    assert merged.prompt_logprobs == tuple(entries)
 
 
 def test_what_does_not_join_stays_apart() -> None:
     outbox = IngressOutbox()
-    outbox.put(delivery("a", 5, 1))
-    outbox.put(delivery("a", 2, 7, 8))
-    outbox.put(delivery("a", 4, 9))
-    flush = taken(outbox)
-    assert flush is not None
-    assert flush.deliveries == (delivery("a", 5, 1), delivery("a", 2, 7, 8, 9))
+    outbox.put(event("a", 5, 1))
+    outbox.put(event("a", 2, 7, 8))
+    outbox.put(event("a", 4, 9))
+    assert asyncio.run(next_events(outbox)) == [event("a", 5, 1), event("a", 2, 7, 8, 9)]
 
 
 def test_a_failure_rides_on_the_last_delta() -> None:
     outbox = IngressOutbox()
     failure = Failure(kind=FailureKind.ROW_FAILED, message="no")
-    outbox.put(delivery("a", 0, 1))
-    outbox.put(Delivery(delivery("a", 1, 2, end=True).event, failure))
-    flush = taken(outbox)
-    assert flush is not None
-    assert flush.deliveries == (Delivery(delivery("a", 0, 1, 2, end=True).event, failure),)
+    outbox.put(event("a", 0, 1))
+    outbox.put(event("a", 1, 2, end=True), failure)
+    last = event("a", 0, 1, 2, end=True)._replace(error="no")
+    assert told(outbox) == [(last, failure)]
 
 
 def test_a_closed_stream_still_delivers_then_ends() -> None:
     outbox = IngressOutbox()
-    outbox.put(delivery("a", 0, 1))
+    outbox.put(event("a", 0, 1))
     outbox.put_abort("b", was_live=True)
     outbox.close()
-    flush = taken(outbox)
-    assert flush is not None
-    assert flush.aborts == (("b", True),)
+    message = taken(outbox)
+    assert [(answer.request_id, answer.aborted) for answer in message.aborts] == [("b", True)]
+    assert len(message.events) == 1
     assert taken(outbox) is None
 
 
@@ -161,8 +153,7 @@ def test_frees_merge_and_never_pass_a_lease() -> None:
     outbox = WorkOutbox()
     for command in (lease(1), SendFree("r", (1,)), SendFree("r", (2, 3)), lease(2)):
         outbox.put(command)
-    commands = asyncio.run(asyncio.wait_for(outbox.take(), 1))
-    assert commands == [lease(1), SendFree("r", (1, 2, 3)), lease(2)]
+    assert taken(outbox) == [lease(1), SendFree("r", (1, 2, 3)), lease(2)]
 
 
 def test_a_replica_that_does_not_read_is_cut_off() -> None:
@@ -170,4 +161,4 @@ def test_a_replica_that_does_not_read_is_cut_off() -> None:
     for number in range(3):
         outbox.put(lease(number))
     assert outbox.is_closed
-    assert asyncio.run(outbox.take()) is None
+    assert taken(outbox) is None

@@ -12,13 +12,15 @@ from typing import Any, cast
 from deployments.coordinator.connections import ConnectedReplica
 from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.service import CoordinatorServicer
-from deployments.coordinator.streams import Delivery, IngressOutbox, WorkOutbox
+from deployments.coordinator.streams import WorkOutbox
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import SchedulerConfig
 from specdec_core.messages import Role
 from specdec_core.request import FinishReason, Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.scheduler import Scheduler
+from tests.deployments.fake_replica import FakeReplica
+from tests.deployments.outboxes import told
 
 
 class ClockedPool:
@@ -90,8 +92,8 @@ def test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read() 
             log.append("decided")
             return super().advance(now)
 
-    class Servicer(CoordinatorServicer):
-        def _take_in(self, message: pb.WorkUp, replica: ConnectedReplica) -> None:
+    class Driver(SchedulerDriver):
+        def on_result(self, replica: ConnectedReplica, *_: object) -> None:
             log.append(replica.info.replica_id)
 
     async def answers() -> AsyncIterator[pb.WorkUp]:
@@ -100,15 +102,14 @@ def test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read() 
 
     async def scenario() -> None:
         pool: Any = Pool(deadline=time.monotonic() + 3600)
-        driver = SchedulerDriver(pool, epoch=1)
-        servicer = Servicer(driver)
+        driver = Driver(pool, epoch=1)
+        servicer = CoordinatorServicer(driver)
         tasks = [asyncio.create_task(driver.run())]
         await _until(lambda: bool(log))
         log.clear()
         for name in ("first", "second", "third"):
-            replica = SimpleNamespace(
-                info=SimpleNamespace(replica_id=name, role=Role.TARGET), outbox=WorkOutbox()
-            )
+            info = FakeReplica(Role.TARGET).info(name, 1)
+            replica = SimpleNamespace(info=info, outbox=WorkOutbox())
             reading = servicer._read_results(answers(), cast(Any, replica))
             tasks.append(asyncio.create_task(reading))
         await _until(lambda: len(log) == 6)
@@ -127,11 +128,11 @@ def test_the_name_of_an_aborted_request_is_free_before_its_end_is_told() -> None
     one, other = driver.attach(), driver.attach()
     driver.submit(one, request, resume=False)
     driver.submit(other, request, resume=False)
-    assert [delivery.failure is None for delivery in _told(other)] == [False]
+    assert [failure is None for _, failure in told(other)] == [False]
     driver.abort(one, "a")
     driver.submit(other, request, resume=False)
-    assert [delivery.event.finish_reason for delivery in _told(one)] == [FinishReason.ABORT]
-    assert not _told(other)
+    assert [event.finish_reason for event, _ in told(one)] == [FinishReason.ABORT]
+    assert not told(other)
     assert driver.scheduler.status("a") is not None
     assert driver.requests.keys_of(other) == ["a"]
 
@@ -145,10 +146,5 @@ def test_a_request_that_is_submitted_again_is_answered_over_its_new_stream() -> 
     driver.submit(old, request, resume=False)
     driver.submit(new, replace(request, emitted_token_ids=(7, 8)), resume=True)
     driver.decide()
-    assert not _told(old)
-    assert [delivery.event.finish_reason for delivery in _told(new)] == [FinishReason.LENGTH]
-
-
-def _told(outbox: IngressOutbox) -> list[Delivery]:
-    flush = outbox.take_items()
-    return [] if flush is None else list(flush.deliveries)
+    assert not told(old)
+    assert [event.finish_reason for event, _ in told(new)] == [FinishReason.LENGTH]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from specdec_core.sampling_params import SamplingParams
 from specdec_core.scheduler import Scheduler
 from tests.deployments.cell import cell
 from tests.deployments.fake_text import fake_text_model
+from tests.deployments.outboxes import told
 
 
 def asked(timeout_s: float | None) -> Request:
@@ -48,11 +48,9 @@ def test_the_pool_ends_a_request_whose_ingress_never_reads() -> None:
     driver.decide()
     assert not driver.scheduler.has_work
     assert driver.quotas.usage["key"].num_running == 0
-    flush = asyncio.run(outbox.take())
-    assert flush is not None
-    (delivery,) = flush.deliveries
-    assert delivery.failure is not None
-    assert delivery.failure.kind is FailureKind.DEADLINE
+    ((_, failure),) = told(outbox)
+    assert failure is not None
+    assert failure.kind is FailureKind.DEADLINE
 
 
 async def test_its_client_hears_the_same_as_from_the_ingress() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from deployments.coordinator.streams import Delivery, IngressOutbox
+from deployments.coordinator.streams import IngressOutbox
 from deployments.ingress.open_requests import OpenRequest, OpenRequests
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
+from tests.deployments.outboxes import events_in, taken
 
 
 def opened(was_sent: bool = True) -> OpenRequests:
@@ -33,11 +34,9 @@ def test_a_resumed_request_names_the_targets_that_began_it_whoever_serves_by_now
 
 def test_news_that_is_merged_before_it_is_read_still_names_them() -> None:
     outbox = IngressOutbox()
-    outbox.put(Delivery(told(0, 5, pinned="there")))
-    outbox.put(Delivery(told(1, 6)))
-    flush = outbox.take_items()
-    assert flush is not None
-    assert [delivery.event for delivery in flush.deliveries] == [told(0, 5, 6, pinned="there")]
+    outbox.put(told(0, 5, pinned="there"))
+    outbox.put(told(1, 6))
+    assert events_in(taken(outbox)) == [(told(0, 5, 6, pinned="there"), None)]
 
 
 def test_a_gap_is_asked_for_and_an_overlap_is_dropped() -> None:

@@ -181,9 +181,9 @@ async def test_the_next_lease_is_read_by_its_writer_before_the_tokens_of_the_las
     for outbox, name in ((WorkOutbox, "lease"), (IngressOutbox, "tokens")):
         original = outbox.put
 
-        def noting(self: object, item: object, original=original, name=name) -> None:  # type: ignore[no-untyped-def]
+        def noting(self: object, *item: object, original=original, name=name) -> None:  # type: ignore[no-untyped-def]
             put.append(name)
-            original(self, item)
+            original(self, *item)
 
         monkeypatch.setattr(outbox, "put", noting)
     driver = SchedulerDriver(Scheduler(PLAIN, epoch=1), epoch=1)

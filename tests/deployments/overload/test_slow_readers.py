@@ -12,6 +12,7 @@ from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import cell
 from tests.deployments.fake_replica import continuation
 from tests.deployments.http_server import run
+from tests.deployments.outboxes import events_in
 
 NUM_TOKENS = 150
 NUM_SLOW = 4
@@ -62,10 +63,9 @@ def test_an_ingress_that_does_not_read_its_stream_is_told_no_more_than_its_answe
             # Not until the pool has ended them: it ends a request before its last news is put.
             while any(f"slow-{number}" in parts.driver.requests for number in range(NUM_SLOW)):
                 await asyncio.sleep(0.005)
-            flush = await outbox.take()
-            assert flush is not None
-            told = {d.event.request_id: list(d.event.token_ids) for d in flush.deliveries}
-            assert len(flush.deliveries) == NUM_SLOW
+            events = events_in(await outbox.take())
+            told = {event.request_id: list(event.token_ids) for event, _ in events}
+            assert len(events) == NUM_SLOW
             for number in range(NUM_SLOW):
                 assert told[f"slow-{number}"] == continuation((number, 2, 3), NUM_TOKENS)
 

@@ -198,8 +198,10 @@ def test_a_failure_is_an_error_of_the_span(spans: Spans, pool: SchedulerSpans) -
 
 
 def test_a_later_attempt_ends_the_older_one(spans: Spans) -> None:
-    pool = SchedulerSpans(spans.tracer)
-    driver = SchedulerDriver(Scheduler(SchedulerConfig(), epoch=1), epoch=1, spans=pool)
+    scheduler = Scheduler(SchedulerConfig(), epoch=1)
+    driver = SchedulerDriver(scheduler, epoch=1, tracer=spans.tracer)
+    pool = driver.spans
+    assert pool is not None
     ingress = driver.attach()
     driver.submit(ingress, request(), resume=False, trace=CLIENT)
     older = driver.scheduler.sequence_id("a")
@@ -276,8 +278,10 @@ def test_a_round_that_nobody_drafted_tells_no_draft_s_time(
 
 
 def test_an_ingress_that_dies_ends_the_spans_of_its_requests(spans: Spans) -> None:
-    pool = Scheduler(SchedulerConfig(), epoch=1)
-    driver = SchedulerDriver(pool, epoch=1, spans=SchedulerSpans(spans.tracer))
+    scheduler = Scheduler(SchedulerConfig(), epoch=1)
+    driver = SchedulerDriver(scheduler, epoch=1, tracer=spans.tracer)
+    pool = driver.spans
+    assert pool is not None
     ingress = driver.attach()
     driver.submit(ingress, request(), resume=False, trace=CLIENT)
     driver.detach(ingress)
