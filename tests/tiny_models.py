@@ -20,8 +20,11 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from specdec_core.layers.packed_linear import pack_linears
+from specdec_core.loading.self_check import make_exact
 from specdec_core.models.llama import LlamaModel, fuse
 from specdec_core.models.registry import LLAMA_MODEL_TYPES
+from specdec_core.worker.model_runner import ModelRunner
 
 VOCAB = 97
 _SHAPE: dict[str, Any] = {
@@ -67,6 +70,24 @@ def tiny_decoder(
     """The tiny model of one of DECODERS, as a ModelRunner takes it."""
     model = tiny_model(architecture_of(name), **changes).to(dtype)
     return fuse(model) if name in FUSED else model
+
+
+def packed_model(
+    name: str, dtype: torch.dtype, kv_cache_tokens: int = 16384, **changes: Any
+) -> ModelRunner:
+    """One of DECODERS with packed linears over a cache, in fast numerics."""
+    weights = tiny_decoder(name, dtype, **changes)
+    pack_linears(weights)
+    return ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=kv_cache_tokens)
+
+
+def exact_model(
+    name: str, dtype: torch.dtype, kv_cache_tokens: int = 16384, **changes: Any
+) -> ModelRunner:
+    """The same in exact numerics."""
+    model = packed_model(name, dtype, kv_cache_tokens, **changes)
+    make_exact(model)
+    return model
 
 
 def architecture_of(decoder: str) -> str:

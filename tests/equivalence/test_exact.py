@@ -13,11 +13,10 @@ import torch
 
 from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
 from specdec_core.worker.model_runner import ModelRunner
 from tests.decoding import answer_ids, fixed_k
-from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder
+from tests.tiny_models import ARCHITECTURES, VOCAB, packed_model
 
 DTYPES = (torch.bfloat16, torch.float32)
 CELLS = [(1, 1), (2, 15), (5, 4), (8, 2), (32, 3)]
@@ -37,9 +36,7 @@ _TARGETS = [
 
 def loaded(decoder: str, dtype: torch.dtype, kv_cache_tokens: int) -> ModelRunner:
     """A model whose best choices are close together, so that a changed bit soon shows."""
-    weights = tiny_decoder(decoder, dtype, initializer_range=0.05)
-    pack_linears(weights)
-    return ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=kv_cache_tokens)
+    return packed_model(decoder, dtype, kv_cache_tokens, initializer_range=0.05)
 
 
 @pytest.fixture(scope="module", params=_TARGETS)

@@ -14,14 +14,12 @@ import torch
 
 from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.layers.packed_linear import pack_linears
-from specdec_core.loading.self_check import make_exact
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.model import score
 from specdec_core.request import TokenEvent
 from specdec_core.worker.model_runner import ModelRunner
 from tests.decoding import fixed_k
-from tests.tiny_models import VOCAB, tiny_model
+from tests.tiny_models import VOCAB, exact_model
 
 LENGTHS = (1, 2, 5, 33, 34, 70, 33)
 TOP = 3
@@ -29,11 +27,7 @@ TOP = 3
 
 @pytest.fixture(scope="module")
 def target() -> ModelRunner:
-    weights = tiny_model("llama", initializer_range=0.05).to(torch.bfloat16)
-    pack_linears(weights)
-    model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
-    make_exact(model)
-    return model
+    return exact_model("llama", torch.bfloat16, 4096, initializer_range=0.05)
 
 
 def requests() -> list[Request]:
@@ -141,10 +135,7 @@ def test_an_attempt_that_goes_on_tells_them_no_more(
 
 def test_a_preemption_in_the_middle_of_a_prompt_tells_them_once() -> None:
     """Room for one long prompt: the others are preempted and come again from the start."""
-    weights = tiny_model("llama", initializer_range=0.05).to(torch.bfloat16)
-    pack_linears(weights)
-    narrow = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=112)
-    make_exact(narrow)
+    narrow = exact_model("llama", torch.bfloat16, 112, initializer_range=0.05)
     asked = [
         replace(r, params=replace(r.params, num_prompt_logprobs=TOP, max_tokens=40))
         for r in requests()[3:]

@@ -16,24 +16,23 @@ from specdec_core.config import Numerics
 from specdec_core.errors import NotExactError
 from specdec_core.layers.attention import sdpa as ragged_attention
 from specdec_core.layers.attention.metadata import AttentionShape, SizeRange
-from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.loader import apply_numerics
 from specdec_core.loading.self_check import check_rows, make_exact
 from specdec_core.model import score
 from specdec_core.worker.model_runner import ModelRunner
-from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder, tiny_model
+from tests.tiny_models import (
+    ARCHITECTURES,
+    VOCAB,
+    exact_model,
+    packed_model,
+    tiny_model,
+)
 
 pytestmark = pytest.mark.usefixtures("searched_once")
 
 DTYPES = (torch.bfloat16, torch.float32)
 _DECODERS = (*sorted(ARCHITECTURES), "fused llama")
 """Our own forward has the bits of the hooked one (test_fused_decoder.py): one of it will do."""
-
-
-def fast_model(decoder: str, dtype: torch.dtype) -> ModelRunner:
-    weights = tiny_decoder(decoder, dtype)
-    pack_linears(weights)
-    return ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=16384)
 
 
 @pytest.fixture(scope="module", params=_DECODERS)
@@ -43,7 +42,7 @@ def decoder(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module", params=DTYPES, ids=str)
 def exact(request: pytest.FixtureRequest, decoder: str, searched_once: None) -> ModelRunner:
-    model = fast_model(decoder, request.param)
+    model = packed_model(decoder, request.param)
     make_exact(model)
     return model
 
@@ -87,7 +86,7 @@ def test_bits_do_not_depend_on_batch_or_chunks(exact: ModelRunner, seed: int) ->
 
 
 def test_float32_logits_are_those_of_transformers() -> None:
-    model = fast_model("llama", torch.float32)
+    model = packed_model("llama", torch.float32)
     reference = tiny_model("llama")
     make_exact(model)
     ids = list(range(3, 60))
@@ -108,7 +107,7 @@ def sees_its_company(plain):  # type: ignore[no-untyped-def]
 
 
 def test_a_row_that_sees_its_company_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = fast_model("llama", torch.bfloat16)
+    model = packed_model("llama", torch.bfloat16)
     norm = model.module.model.layers[1].input_layernorm
     monkeypatch.setattr(norm, "forward", sees_its_company(norm.forward))
     with pytest.raises(NotExactError, match=r"layers\.1\.input_layernorm \(LlamaRMSNorm\)"):
@@ -118,7 +117,7 @@ def test_a_row_that_sees_its_company_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_in_our_own_forward_it_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = fast_model("fused llama", torch.bfloat16)
+    model = packed_model("fused llama", torch.bfloat16)
     norm = model.module.layers[1].mlp_norm
     monkeypatch.setattr(norm, "forward", sees_its_company(norm.forward))
     with pytest.raises(NotExactError, match=r"layers\.1\.mlp_norm \(RMSNorm\)"):
@@ -126,7 +125,7 @@ def test_in_our_own_forward_it_is_named_too(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_attention_that_sees_its_company_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = fast_model("llama", torch.bfloat16)
+    model = packed_model("llama", torch.bfloat16)
     make_exact(model)
     attend = ragged_attention.attend_rows
 
@@ -144,18 +143,16 @@ def test_attention_that_sees_its_company_is_named(monkeypatch: pytest.MonkeyPatc
 )
 def test_bits_of_long_rows_do_not_depend_on_their_chunks(dtype: torch.dtype) -> None:
     """More keys than a kernel reads at once, and as many as make it sum them in another order."""
-    weights = tiny_model(
+    model = exact_model(
         "llama",
+        dtype,
         hidden_size=576,
         num_attention_heads=9,
         num_key_value_heads=3,
         head_dim=64,
         max_position_embeddings=2048,
         initializer_range=0.2,
-    ).to(dtype)
-    pack_linears(weights)
-    model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=16384)
-    make_exact(model)
+    )
     rng = random.Random(0)
     for length in (330, 460, 599, 1334):
         ids = [rng.randrange(VOCAB) for _ in range(length)]
@@ -176,7 +173,7 @@ def logits_in_chunks(model: ModelRunner, ids: list[int], sizes: list[int]) -> Te
 
 
 def test_attention_is_called_in_its_shapes_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = fast_model("llama", torch.float32)
+    model = packed_model("llama", torch.float32)
     ids = list(range(3, 60))
     slot = model.allocate()
     expected = score(model, [(slot, ids, len(ids))])
@@ -201,7 +198,7 @@ def test_attention_is_called_in_its_shapes_only(monkeypatch: pytest.MonkeyPatch)
 def test_auto_falls_back_with_a_warning_and_exact_refuses(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = fast_model("qwen3", torch.bfloat16)
+    model = packed_model("qwen3", torch.bfloat16)
     norm = model.module.model.norm
     monkeypatch.setattr(norm, "forward", sees_its_company(norm.forward))
     with caplog.at_level(logging.WARNING):
@@ -213,7 +210,7 @@ def test_auto_falls_back_with_a_warning_and_exact_refuses(
 
 
 def test_fast_numerics_asks_nothing() -> None:
-    model = fast_model("llama", torch.float32)
+    model = packed_model("llama", torch.float32)
     apply_numerics(model, Numerics.FAST)
     assert model.class_table is None
 

@@ -12,10 +12,7 @@ from transformers.activations import ACT2FN
 from specdec_core.batch_invariance.activation import ExactActivation, make_activations_exact
 from specdec_core.batch_invariance.module import undo_exact
 from specdec_core.config import Numerics
-from specdec_core.layers.packed_linear import pack_linears
-from specdec_core.loading.self_check import make_exact
-from specdec_core.worker.model_runner import ModelRunner
-from tests.tiny_models import VOCAB, tiny_model
+from tests.tiny_models import exact_model
 
 pytestmark = pytest.mark.usefixtures("searched_once")
 
@@ -83,9 +80,5 @@ def test_activations_are_wrapped_and_come_back() -> None:
 def test_a_model_of_any_ffn_width_can_be_exact(
     architecture: str, dtype: torch.dtype, width: int
 ) -> None:
-    torch.set_num_threads(1)
-    weights = tiny_model(architecture, intermediate_size=width).to(dtype)
-    pack_linears(weights)
-    model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
-    make_exact(model)
+    model = exact_model(architecture, dtype, intermediate_size=width)
     assert model.numerics is Numerics.EXACT

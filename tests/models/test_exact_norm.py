@@ -12,12 +12,11 @@ from specdec_core.batch_invariance.module import plain_modules, undo_exact
 from specdec_core.batch_invariance.norm import ExactNorm, make_norms_exact
 from specdec_core.errors import NotExactError
 from specdec_core.layers.elementwise import RMSNorm
-from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
 from specdec_core.model import score
 from specdec_core.worker.model_runner import ModelRunner
 from tests.models.fake_gpu import on_gpu
-from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder, tiny_model
+from tests.tiny_models import ARCHITECTURES, VOCAB, exact_model, tiny_model
 
 pytestmark = pytest.mark.usefixtures("searched_once")
 
@@ -121,10 +120,7 @@ def test_ids_and_logits_of_an_exact_model_stay(dtype: torch.dtype) -> None:
     """On a CPU, beside the same model with transformers' own norms."""
     scored = []
     for has_plain_norms in (False, True):
-        weights = tiny_decoder("glm4", dtype)
-        pack_linears(weights)
-        model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=16384)
-        make_exact(model)
+        model = exact_model("glm4", dtype)
         assert any(isinstance(m, ExactNorm) for m in model.module.modules())
         if has_plain_norms:
             undo_exact(model.module)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from transformers import SeedOssConfig, SeedOssForCausalLM
 
 from specdec_core.config import ModelImpl
-from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.loader import LoadConfig, load_model
 from specdec_core.model import score
 from specdec_core.models import llama
@@ -19,7 +18,14 @@ from specdec_core.models.llama import LlamaModel, fuse
 from specdec_core.models.registry import LLAMA_MODEL_TYPES
 from specdec_core.worker.model_runner import ModelRunner
 from tests.models.folders import save_model
-from tests.tiny_models import ARCHITECTURES, FUSED, VOCAB, architecture_of, tiny_decoder, tiny_model
+from tests.tiny_models import (
+    ARCHITECTURES,
+    FUSED,
+    VOCAB,
+    architecture_of,
+    packed_model,
+    tiny_model,
+)
 
 WIDE = {"hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64}
 
@@ -34,9 +40,7 @@ SIZES = {
 
 def logits_of(decoder: str, dtype: torch.dtype) -> Tensor:
     """Of prefills, single tokens and proposals, some rolled back, over packed weights."""
-    weights = tiny_decoder(decoder, dtype, **WIDE)
-    pack_linears(weights)
-    model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
+    model = packed_model(decoder, dtype, **WIDE)
     rng = random.Random(0)
     slots = [model.allocate() for _ in range(5)]
     logits = []

@@ -12,22 +12,16 @@ from torch import Tensor
 
 from specdec_core import Request, SamplingParams, SchedulerConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.layers.packed_linear import pack_linears
-from specdec_core.loading.self_check import make_exact
 from specdec_core.model import score
 from specdec_core.worker.model_runner import ModelRunner
 from tests.decoding import fixed_k
 from tests.equivalence.test_fakes import outputs
-from tests.tiny_models import VOCAB, tiny_decoder
+from tests.tiny_models import VOCAB, exact_model
 
 
 @pytest.fixture(scope="module", params=[torch.bfloat16, torch.float32])
 def exact(request: pytest.FixtureRequest, searched_once: None) -> ModelRunner:
-    weights = tiny_decoder("fused llama", request.param)
-    pack_linears(weights)
-    model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
-    make_exact(model)
-    return model
+    return exact_model("fused llama", request.param, 4096)
 
 
 def requests_that_begin_alike(count: int) -> list[Request]:
