@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -127,10 +127,6 @@ async def listening(app: FastAPI) -> AsyncIterator[str]:
     finally:
         listener.should_exit = True
         await serving
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 60))  # type: ignore[arg-type]
 
 
 def completion(**fields: Any) -> dict[str, Any]:

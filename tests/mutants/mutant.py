@@ -9,6 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+CAMPAIGN = (
+    "tests/simulation/test_campaign.py"
+    "::test_no_seed_finds_a_violation_and_everything_that_can_happen_happens"
+)
+"""The test whose worlds of faults must show a defect."""
+
 
 class StaleMutantError(Exception):
     """The record no longer belongs to the code; the message says why."""

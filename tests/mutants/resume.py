@@ -1,11 +1,7 @@
 """Defects of answers that are resumed, in the pool and at the edge."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import CAMPAIGN, Mutant
 
-_FOUND = (
-    "tests/simulation/test_campaign.py"
-    "::test_no_seed_finds_a_violation_and_everything_that_can_happen_happens"
-)
 _IN_POOL = "tests/scheduler/test_resume.py::"
 _ANYWHERE = _IN_POOL + "test_a_wrong_id_at_any_place_ends_it_with_both_ids"
 _AT_EDGE = "tests/deployments/ingress/test_client_resume.py::"
@@ -19,7 +15,7 @@ MUTANTS = (
         old="            if wrong is not None:\n",
         new="            if wrong is not None and not tokens:\n",
         breaks="a client that brings back other ids hears an answer that contradicts them",
-        killed_by=(_FOUND, _ANYWHERE),
+        killed_by=(CAMPAIGN, _ANYWHERE),
     ),
     Mutant(
         name="resumed-id-behind-a-chunk-is-trusted",
@@ -27,7 +23,7 @@ MUTANTS = (
         old="zip(self.unchecked(len(tokens)), tokens, strict=False)",
         new="zip(self.unchecked(len(tokens) - 1), tokens, strict=False)",
         breaks="of every pass the last id is not compared",
-        killed_by=(_FOUND, _ANYWHERE),
+        killed_by=(CAMPAIGN, _ANYWHERE),
     ),
     Mutant(
         name="resumed-ids-proposed-again",
@@ -35,7 +31,7 @@ MUTANTS = (
         old="return self.request.resume_token_ids[self.num_emitted :][:most]",
         new="return self.request.resume_token_ids[:most]",
         breaks="who brings back more than a chunk of ids is told that they are wrong",
-        killed_by=(_FOUND, _IN_POOL + "test_resumed_at_every_place_it_ends_as_it_would_have"),
+        killed_by=(CAMPAIGN, _IN_POOL + "test_resumed_at_every_place_it_ends_as_it_would_have"),
     ),
     Mutant(
         name="resumed-ids-in-front-of-streams",
@@ -100,7 +96,7 @@ MUTANTS = (
         old="            index=count,\n",
         new="",
         breaks="a resumed stream lacks the tokens that came in the same round as old ones",
-        killed_by=(_FOUND, _CUT),
+        killed_by=(CAMPAIGN, _CUT),
     ),
     Mutant(
         name="told-twice",

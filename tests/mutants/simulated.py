@@ -1,35 +1,36 @@
 """Defects of pool, leases and resume logic that a world of faults must show."""
 
-from tests.mutants.mutant import Mutant
+from functools import partial
 
-_FOUND = (
-    "tests/simulation/test_campaign.py"
-    "::test_no_seed_finds_a_violation_and_everything_that_can_happen_happens",
-)
+from tests.mutants.mutant import CAMPAIGN, Mutant
 
 
 def _seeded(name: str, path: str, old: str, new: str, breaks: str) -> Mutant:
-    return Mutant(name=name, path=path, old=old, new=new, breaks=breaks, killed_by=_FOUND)
+    return Mutant(name=name, path=path, old=old, new=new, breaks=breaks, killed_by=CAMPAIGN)
 
+
+_in_scheduler = partial(Mutant, path="specdec_core/scheduler/scheduler.py", killed_by=CAMPAIGN)
+_in_live_requests = partial(
+    Mutant, path="specdec_core/scheduler/live_requests.py", killed_by=CAMPAIGN
+)
+_in_driver = partial(Mutant, path="deployments/coordinator/driver.py", killed_by=CAMPAIGN)
+_in_open_requests = partial(Mutant, path="deployments/ingress/open_requests.py", killed_by=CAMPAIGN)
 
 MUTANTS = (
-    _seeded(
-        "epoch-not-checked",
-        "specdec_core/scheduler/scheduler.py",
+    _in_scheduler(
+        name="epoch-not-checked",
         old="if replica is None or not is_known or result.epoch != self._epoch:",
         new="if replica is None or not is_known or result.epoch == 0:",
         breaks="an answer to another life of the coordinator is committed",
     ),
-    _seeded(
-        "lease-answered-twice",
-        "specdec_core/scheduler/scheduler.py",
+    _in_scheduler(
+        name="lease-answered-twice",
         old="open_ = replica.leases.pop(result.lease_id)",
         new="open_ = replica.leases.get(result.lease_id)",
         breaks="a lease is never over: its answer is merged as often as it comes",
     ),
-    _seeded(
-        "hung-replica-keeps-its-lease",
-        "specdec_core/scheduler/scheduler.py",
+    _in_scheduler(
+        name="hung-replica-keeps-its-lease",
         old="if deadlines and min(deadlines) <= now:",
         new="if deadlines and min(deadlines) <= 0.0:",
         breaks="the requests of a replica that hangs wait for as long as it does",
@@ -41,61 +42,53 @@ MUTANTS = (
         new="return len(row.new_ids) if matched_len > row.base_len else 0",
         breaks="streams wait for prompts of which the cache has a block",
     ),
-    _seeded(
-        "fenced-with-its-sequences",
-        "specdec_core/scheduler/scheduler.py",
+    _in_scheduler(
+        name="fenced-with-its-sequences",
         old="        self._stats.record_fence(replica.role, len(replica.leases))\n"
         "        self._requests.evacuate(replica)\n",
         new="        self._stats.record_fence(replica.role, len(replica.leases))\n",
         breaks="requests stay on a replica that is sent nothing",
     ),
-    _seeded(
-        "never-reset",
-        "specdec_core/scheduler/scheduler.py",
+    _in_scheduler(
+        name="never-reset",
         old="self._commands.append(SendReset(replica.replica_id, replica.info.incarnation))\n",
         new="replica.frees.clear()\n",
         breaks="a replica that once hung is never used again",
     ),
-    _seeded(
-        "used-before-it-forgot",
-        "specdec_core/scheduler/scheduler.py",
+    _in_scheduler(
+        name="used-before-it-forgot",
         old="replica.is_fenced = True",
         new="replica.is_fenced = replica.is_draining",
         breaks="a replica that hangs is leased groups on top of those that it still runs",
     ),
-    _seeded(
-        "older-attempt-stays",
-        "specdec_core/scheduler/scheduler.py",
+    _in_scheduler(
+        name="older-attempt-stays",
         old="            self._requests.forget(older, FinishReason.ABORT)\n",
         new="            older.finish_reason = FinishReason.ABORT\n",
         breaks="each resubmission leaves a sequence behind that holds KV for ever",
     ),
-    _seeded(
-        "resumed-request-refused-as-full",
-        "specdec_core/scheduler/scheduler.py",
+    _in_scheduler(
+        name="resumed-request-refused-as-full",
         old="is_known = older or request.emitted_token_ids or request.is_background",
         new="is_known = older or request.is_background",
         breaks="a stream that has begun ends with 429 after the coordinator's restart",
     ),
-    _seeded(
-        "slot-leaked-at-the-end",
-        "specdec_core/scheduler/live_requests.py",
+    _in_live_requests(
+        name="slot-leaked-at-the-end",
         old="                replica.frees.append(sequence.sequence_id)\n"
         "                replica.remove(sequence, reservation)\n",
         new="                replica.remove(sequence, reservation)\n",
         breaks="replicas keep the KV of every request that has ended",
     ),
-    _seeded(
-        "slot-leaked-when-it-leaves",
-        "specdec_core/scheduler/live_requests.py",
+    _in_live_requests(
+        name="slot-leaked-when-it-leaves",
         old="        replica.frees.append(sequence.sequence_id)\n"
         "        self._remove(replica, sequence)\n",
         new="        self._remove(replica, sequence)\n",
         breaks="replicas keep the KV of every request that was preempted",
     ),
-    _seeded(
-        "nobody-waits-again",
-        "specdec_core/scheduler/live_requests.py",
+    _in_live_requests(
+        name="nobody-waits-again",
         old="            self.waiting.push(sequence)\n        else:",
         new="            self.num_preemptions += 0\n        else:",
         breaks="a request whose target died is never admitted again",
@@ -107,9 +100,8 @@ MUTANTS = (
         new='whether it waits or runs."""\n',
         breaks="a request that was cancelled in the queue is run all the same",
     ),
-    _seeded(
-        "leases-outlive-their-replica",
-        "specdec_core/scheduler/live_requests.py",
+    _in_live_requests(
+        name="leases-outlive-their-replica",
         old="        replica.leases.clear()\n",
         new="        replica.wake_at = None\n",
         breaks="the late answer of a fenced replica is merged",
@@ -157,37 +149,32 @@ MUTANTS = (
         new="if current is None or current.proposal is None:",
         breaks="a proposal is checked again behind other tokens",
     ),
-    _seeded(
-        "event-sent-twice",
-        "specdec_core/scheduler/live_requests.py",
+    _in_live_requests(
+        name="event-sent-twice",
         old="        sequence.append(tokens)\n        self._commands.append(Emit(event))\n",
         new="        sequence.append(tokens)\n        self._commands += 2 * [Emit(event)]\n",
         breaks="every token is told twice",
     ),
-    _seeded(
-        "client-remembered-for-ever",
-        "specdec_core/scheduler/live_requests.py",
+    _in_live_requests(
+        name="client-remembered-for-ever",
         old="        self.waiting.end(sequence)\n",
         new="        self.waiting.discard(sequence)\n",
         breaks="the pool keeps an account of every client that there ever was",
     ),
-    _seeded(
-        "time-never-over",
-        "specdec_core/scheduler/scheduler.py",
+    _in_scheduler(
+        name="time-never-over",
         old="            self._expire(now)\n        self._requests.end_overdue(now)\n",
         new="            self._expire(now)\n",
         breaks="a request goes on behind its deadline for an ingress that hangs",
     ),
-    _seeded(
-        "abort-lost-with-the-stream",
-        "deployments/coordinator/driver.py",
+    _in_driver(
+        name="abort-lost-with-the-stream",
         old="            self._guard(partial(self.scheduler.abort, request_id))\n\n    def submit(",
         new="            self.scheduler.status(request_id)\n\n    def submit(",
         breaks="requests of an ingress that died are run to their end for nobody",
     ),
-    _seeded(
-        "abort-lost",
-        "deployments/coordinator/driver.py",
+    _in_driver(
+        name="abort-lost",
         old="        self._guard(partial(self.scheduler.abort, request_id))\n"
         "        outbox.put_abort",
         new="        self.scheduler.status(request_id)\n        outbox.put_abort",
@@ -204,9 +191,8 @@ MUTANTS = (
         killed_by="tests/deployments/coordinator/test_pool_driver.py"
         "::test_a_request_that_is_submitted_again_is_answered_over_its_new_stream",
     ),
-    _seeded(
-        "older-stream-ends-the-newer",
-        "deployments/coordinator/driver.py",
+    _in_driver(
+        name="older-stream-ends-the-newer",
         old="        if self._is_here(replica):\n            info = replica.info\n"
         "            del self.replicas[info.replica_id]\n",
         new="        if True:\n            info = replica.info\n"
@@ -220,30 +206,26 @@ MUTANTS = (
         new="            self._tell((), live, RequestEnd(EndReason.FINISHED,",
         breaks="a key with a limit of running requests is locked out in the end",
     ),
-    _seeded(
-        "gap-not-asked-for",
-        "deployments/ingress/open_requests.py",
+    _in_open_requests(
+        name="gap-not-asked-for",
         old="            return entry\n        if overlap > 0",
         new="            return None\n        if overlap > 0",
         breaks="a client whose news was lost waits for ever",
     ),
-    _seeded(
-        "overlap-told-again",
-        "deployments/ingress/open_requests.py",
+    _in_open_requests(
+        name="overlap-told-again",
         old="            token_ids=event.token_ids[overlap:],\n",
         new="            token_ids=event.token_ids,\n",
         breaks="after a restart of the coordinator a client hears tokens twice",
     ),
-    _seeded(
-        "gap-taken-for-the-next",
-        "deployments/ingress/open_requests.py",
+    _in_open_requests(
+        name="gap-taken-for-the-next",
         old="if overlap < 0 or overlap > len(entry.emitted):",
         new="if overlap > len(entry.emitted):",
         breaks="tokens are missing in the middle of an answer",
     ),
-    _seeded(
-        "resumed-with-other-bits",
-        "deployments/ingress/open_requests.py",
+    _in_open_requests(
+        name="resumed-with-other-bits",
         old="pinned_fingerprint=pinned)",
         new="pinned_fingerprint=self.request.pinned_fingerprint)",
         breaks="a resumed request goes on with the bits of whatever target is there",
@@ -277,16 +259,14 @@ MUTANTS = (
         new="        lease = self._open.get(lease_id)\n",
         breaks="the coordinator's memory grows with every round",
     ),
-    _seeded(
-        "expires-by-a-clock",
-        "specdec_core/scheduler/scheduler.py",
+    _in_scheduler(
+        name="expires-by-a-clock",
         old="            self._expire(now)\n",
         new='            self._expire(__import__("time").monotonic())\n',
         breaks="a failing seed cannot be replayed, and leases expire at the wrong time",
     ),
-    _seeded(
-        "planned-for-a-dead-draft",
-        "specdec_core/scheduler/live_requests.py",
+    _in_live_requests(
+        name="planned-for-a-dead-draft",
         old="            sequence.draft = None\n            self._look_for_draft(sequence)\n",
         new="            sequence.draft = None\n            self._look_for_draft(sequence)\n"
         "            replica.changed.pop(sequence.sequence_id, None)\n",

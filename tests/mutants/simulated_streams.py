@@ -1,14 +1,16 @@
 """Defects of silence, void leases, fences and leaving that a world of faults must show."""
 
-from tests.mutants.mutant import Mutant
+from functools import partial
 
-_FOUND = (
-    "tests/simulation/test_campaign.py"
-    "::test_no_seed_finds_a_violation_and_everything_that_can_happen_happens",
-)
+from tests.mutants.mutant import CAMPAIGN, Mutant
+
 _OUTBOX = "tests/deployments/coordinator/test_outbox.py::"
 _LAST = "tests/deployments/coordinator/test_last_target.py::"
 _DRIVER = "tests/deployments/coordinator/test_pool_driver.py::"
+_in_work_loop = partial(Mutant, path="deployments/replica/work_loop.py")
+_in_driver = partial(Mutant, path="deployments/coordinator/driver.py")
+_in_draining = partial(Mutant, path="deployments/coordinator/draining.py")
+_in_streams = partial(Mutant, path="deployments/coordinator/streams.py")
 
 MUTANTS = (
     Mutant(
@@ -17,7 +19,7 @@ MUTANTS = (
         old="if self._is_waiting and self._num_looks > LOOKS:",
         new="if self._is_waiting and self._num_looks > LOOKS * LOOKS:",
         breaks="who falls silent is waited for ten times as long",
-        killed_by=_FOUND,
+        killed_by=CAMPAIGN,
     ),
     Mutant(
         name="given-up-although-heard",
@@ -25,23 +27,21 @@ MUTANTS = (
         old="        self._is_waiting = True\n        self._num_looks = 0\n",
         new="        self._is_waiting = True\n",
         breaks="every stream breaks after ten seconds, however much is said on it",
-        killed_by=_FOUND,
+        killed_by=CAMPAIGN,
     ),
-    Mutant(
+    _in_work_loop(
         name="void-lease-runs",
-        path="deployments/replica/work_loop.py",
         old="if generation != self._generation:",
         new="if generation > self._generation:",
         breaks="a replica that was given up runs what nobody waits for before it serves again",
-        killed_by=_FOUND,
+        killed_by=CAMPAIGN,
     ),
-    Mutant(
+    _in_driver(
         name="void-lease-timed-for-ever",
-        path="deployments/coordinator/driver.py",
         old="            replica.fence()\n",
         new="            replica.is_fenced = True\n",
         breaks="the coordinator's memory grows with every fence",
-        killed_by=_FOUND,
+        killed_by=CAMPAIGN,
     ),
     Mutant(
         name="all-answers-before-a-decision",
@@ -54,50 +54,44 @@ MUTANTS = (
             _DRIVER + "test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read",
         ),
     ),
-    Mutant(
+    _in_driver(
         name="last-target-before-the-ingresses",
-        path="deployments/coordinator/driver.py",
         old="has_ingress=bool(self._ingresses)",
         new="has_ingress=bool(self.requests.keys())",
         breaks="in a redeploy what comes to an old ingress waits for a target in vain",
         killed_by=(_LAST + "test_it_stays_until_the_last_ingress_has_left",),
     ),
-    Mutant(
+    _in_draining(
         name="who-goes-taken-for-who-stays",
-        path="deployments/coordinator/draining.py",
         old="                replica.may_leave = True\n                yield replica\n",
         new="                yield replica\n",
         breaks="of two targets that leave at once none stays until the ingresses have left",
         killed_by=(_LAST + "test_of_all_targets_that_leave_the_last_one_stays",),
     ),
-    Mutant(
+    _in_draining(
         name="who-has-gone-taken-for-who-stays",
-        path="deployments/coordinator/draining.py",
         old="            asked.heard_from.discard(replica)\n",
         new="            asked.heard_from.add(replica)\n",
         breaks="a target leaves behind the last one that could have stayed",
         killed_by=(_LAST + "test_beside_a_target_that_has_gone_since_it_stays",),
     ),
-    Mutant(
+    _in_draining(
         name="what-it-says-itself-lets-it-go",
-        path="deployments/coordinator/draining.py",
         old="                if other is not replica:\n"
         "                    asked.heard_from.add(replica)\n",
         new="                asked.heard_from.add(replica)\n",
         breaks="the last target does not wait for the ingresses",
         killed_by=(_LAST + "test_what_it_says_itself_does_not_let_it_go",),
     ),
-    Mutant(
+    _in_draining(
         name="who-asked-first-stays",
-        path="deployments/coordinator/draining.py",
         old="others.asked_s >= asked.asked_s",
         new="others.asked_s <= asked.asked_s",
         breaks="the target that stays for the ingresses is the one whose time to drain ends first",
         killed_by=(_LAST + "test_of_those_that_leave_who_asked_last_stays",),
     ),
-    Mutant(
+    _in_work_loop(
         name="asked-to-leave-only-once",
-        path="deployments/replica/work_loop.py",
         old="        self._request_drain()\n        async with",
         new="        async with",
         breaks="who leaves gets work from the coordinator that follows, until its time is over",
@@ -106,9 +100,8 @@ MUTANTS = (
             "::test_a_leaving_replica_asks_the_next_coordinator_too",
         ),
     ),
-    Mutant(
+    _in_draining(
         name="no-ingress-is-expected-back",
-        path="deployments/coordinator/draining.py",
         old="has_ingress or now < self._expects_ingress_until",
         new="has_ingress",
         breaks="the last target leaves a new coordinator before its ingresses have come back",
@@ -117,36 +110,32 @@ MUTANTS = (
             + "test_a_coordinator_that_has_just_begun_expects_the_ingresses_of_the_one_before",
         ),
     ),
-    Mutant(
+    _in_work_loop(
         name="leaves-while-no-coordinator-is-there",
-        path="deployments/replica/work_loop.py",
         old="        if self._has_tried and not (self._is_registered or self._was_target):\n",
         new="        if self._has_tried and not self._is_registered:\n",
         breaks="the last target leaves while its coordinator restarts, which it would serve",
         killed_by=(
             "tests/deployments/coordinator/test_cell.py"
-            "::test_who_is_asked_to_leave_while_no_coordinator_is_there_serves_what_the_next_one_brings",
+            "::test_who_is_asked_to_leave_without_a_coordinator_serves_what_the_next_one_brings",
         ),
     ),
-    Mutant(
+    _in_draining(
         name="a-fenced-target-stays",
-        path="deployments/coordinator/draining.py",
         old="other.may_leave or other.is_fenced",
         new="other.may_leave",
         breaks="a target leaves beside one whose pass hangs",
         killed_by=(_LAST + "test_beside_a_target_that_is_fenced_it_stays",),
     ),
-    Mutant(
+    _in_draining(
         name="an-ingress-is-not-expected-back",
-        path="deployments/coordinator/draining.py",
         old="now + _INGRESS_COMES_BACK_S",
         new="now",
         breaks="the last target leaves while an ingress's stream is broken for a moment",
         killed_by=(_LAST + "test_when_every_ingress_has_gone_it_leaves_unless_one_comes_back",),
     ),
-    Mutant(
+    _in_driver(
         name="a-replay-holds-who-leaves",
-        path="deployments/coordinator/driver.py",
         old="        elif self.auditor.waiting:\n",
         new="        if self.auditor.waiting:\n",
         breaks="who leaves waits for replays that began after it asked",
@@ -155,33 +144,29 @@ MUTANTS = (
             "::test_while_a_replica_leaves_no_replay_begins_that_could_hold_it_up",
         ),
     ),
-    Mutant(
+    _in_driver(
         name="nobody-wakes-who-lets-it-go",
-        path="deployments/coordinator/driver.py",
         old="                self._wake.set()  # a replica that drains may have waited for it\n",
         new="",
         breaks="an idle service ends only when the time to drain is over",
         killed_by=(_LAST + "test_its_heartbeat_wakes_who_lets_it_go",),
     ),
-    Mutant(
+    _in_streams(
         name="last-token-waits",
-        path="deployments/coordinator/streams.py",
         old="can_wait = event.index > 0 and event.finish_reason is None",
         new="can_wait = event.index > 0",
         breaks="under load every answer ends up to 50 ms later",
         killed_by=(_OUTBOX + "test_a_first_or_last_token_goes_at_once_and_alone",),
     ),
-    Mutant(
+    _in_streams(
         name="alarm-rings-for-what-was-read",
-        path="deployments/coordinator/streams.py",
         old="        if self._held:  # empty if a last event took the held ones along\n",
         new="        if True:\n",
         breaks="under load the coordinator sends empty messages",
         killed_by=(_OUTBOX + "test_the_last_token_takes_along_what_waits_of_its_request",),
     ),
-    Mutant(
+    _in_streams(
         name="all-that-waits-goes-with-the-last-token",
-        path="deployments/coordinator/streams.py",
         old="        if self.is_closed:\n            self._release()\n        else:\n"
         "            self._is_ready.clear()\n",
         new="        self._release()\n        if not self.is_closed:\n"
@@ -189,9 +174,8 @@ MUTANTS = (
         breaks="each request that begins or ends costs every other stream a chunk",
         killed_by=(_OUTBOX + "test_a_first_or_last_token_goes_at_once_and_alone",),
     ),
-    Mutant(
+    _in_streams(
         name="what-waits-is-lost-at-the-end",
-        path="deployments/coordinator/streams.py",
         old="        if self.is_closed:\n            self._release()\n        else:\n"
         "            self._is_ready.clear()\n",
         new="        if not self.is_closed:\n            self._is_ready.clear()\n",

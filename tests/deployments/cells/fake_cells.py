@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator
 from random import Random
 from typing import Any
 
@@ -148,12 +148,3 @@ class Ingress:
 async def _collected(events: AsyncGenerator[TokenEvent]) -> list[TokenEvent]:
     async with contextlib.aclosing(events):
         return [event async for event in events]
-
-
-def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    async def whole() -> None:
-        await asyncio.wait_for(scenario(), 60)
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
-
-    asyncio.run(whole())

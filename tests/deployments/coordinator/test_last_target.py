@@ -93,24 +93,20 @@ def test_it_stays_until_the_last_ingress_has_left(driver: SchedulerDriver, clock
     assert may_leave(driver, target)
 
 
-def test_its_heartbeat_wakes_who_lets_it_go(driver: SchedulerDriver, clock: Clock) -> None:
+async def test_its_heartbeat_wakes_who_lets_it_go(driver: SchedulerDriver, clock: Clock) -> None:
     """Without a request nothing else happens after the last ingress has left."""
-
-    async def scenario() -> None:
-        target, ingress = registered(driver, "t"), driver.attach()
-        driver.drain(target)
-        running = asyncio.create_task(driver.run())
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert not is_told(target)
-        driver.detach(ingress)
-        clock.now += 3
-        beats(driver, target)
-        while not is_told(target):
-            await asyncio.sleep(0.001)
-        running.cancel()
-
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    target, ingress = registered(driver, "t"), driver.attach()
+    driver.drain(target)
+    running = asyncio.create_task(driver.run())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not is_told(target)
+    driver.detach(ingress)
+    clock.now += 3
+    beats(driver, target)
+    while not is_told(target):
+        await asyncio.sleep(0.001)
+    running.cancel()
 
 
 def test_when_every_ingress_has_gone_it_leaves_unless_one_comes_back(

@@ -41,70 +41,54 @@ def test_deltas_of_a_slow_reader_become_one() -> None:
     assert asyncio.run(next_events(outbox)) == [event("a", 0, 1, 2, 3, end=True), event("b", 0, 9)]
 
 
-def test_news_between_the_first_and_the_last_waits_and_comes_with_what_follows() -> None:
-    async def scenario() -> None:
-        outbox = IngressOutbox()
-        outbox.hold_s = 0.02
-        outbox.put(event("a", 1, 7))
-        assert not outbox.has_items()
-        outbox.put(event("a", 2, 8))
-        assert await next_events(outbox) == [event("a", 1, 7, 8)]
-
-    asyncio.run(scenario())
+async def test_news_between_the_first_and_the_last_waits_and_comes_with_what_follows() -> None:
+    outbox = IngressOutbox()
+    outbox.hold_s = 0.02
+    outbox.put(event("a", 1, 7))
+    assert not outbox.has_items()
+    outbox.put(event("a", 2, 8))
+    assert await next_events(outbox) == [event("a", 1, 7, 8)]
 
 
 @pytest.mark.parametrize("pressing", [event("b", 0, 9), event("b", 4, 9, end=True)])
-def test_a_first_or_last_token_goes_at_once_and_alone(pressing: TokenEvent) -> None:
+async def test_a_first_or_last_token_goes_at_once_and_alone(pressing: TokenEvent) -> None:
     """What others wait for still goes together, at the time that the first of it has waited."""
-
-    async def scenario() -> None:
-        outbox = IngressOutbox()
-        outbox.hold_s = 0.05
-        outbox.put(event("a", 1, 7))
-        outbox.put(pressing)
-        assert outbox.has_items()
-        assert await next_events(outbox) == [pressing]
-        outbox.put(event("c", 3, 5))
-        assert not outbox.has_items()
-        assert await next_events(outbox) == [event("a", 1, 7), event("c", 3, 5)]
-
-    asyncio.run(scenario())
+    outbox = IngressOutbox()
+    outbox.hold_s = 0.05
+    outbox.put(event("a", 1, 7))
+    outbox.put(pressing)
+    assert outbox.has_items()
+    assert await next_events(outbox) == [pressing]
+    outbox.put(event("c", 3, 5))
+    assert not outbox.has_items()
+    assert await next_events(outbox) == [event("a", 1, 7), event("c", 3, 5)]
 
 
-def test_the_last_token_takes_along_what_waits_of_its_request() -> None:
-    async def scenario() -> None:
-        outbox = IngressOutbox()
-        outbox.hold_s = 0.02
-        outbox.put(event("a", 1, 7))
-        outbox.put(event("a", 2, 8, end=True))
-        assert await next_events(outbox) == [event("a", 1, 7, 8, end=True)]
-        await asyncio.sleep(0.03)
-        assert not outbox.has_items(), "nobody is woken for what is read already"
-
-    asyncio.run(scenario())
+async def test_the_last_token_takes_along_what_waits_of_its_request() -> None:
+    outbox = IngressOutbox()
+    outbox.hold_s = 0.02
+    outbox.put(event("a", 1, 7))
+    outbox.put(event("a", 2, 8, end=True))
+    assert await next_events(outbox) == [event("a", 1, 7, 8, end=True)]
+    await asyncio.sleep(0.03)
+    assert not outbox.has_items(), "nobody is woken for what is read already"
 
 
-def test_what_follows_unread_news_of_its_request_does_not_wait_behind_it() -> None:
-    async def scenario() -> None:
-        outbox = IngressOutbox()
-        outbox.hold_s = 1.0
-        outbox.put(event("a", 0, 7))
-        outbox.put(event("a", 1, 8))
-        assert await next_events(outbox) == [event("a", 0, 7, 8)]
-
-    asyncio.run(scenario())
+async def test_what_follows_unread_news_of_its_request_does_not_wait_behind_it() -> None:
+    outbox = IngressOutbox()
+    outbox.hold_s = 1.0
+    outbox.put(event("a", 0, 7))
+    outbox.put(event("a", 1, 8))
+    assert await next_events(outbox) == [event("a", 0, 7, 8)]
 
 
-def test_a_stream_that_closes_delivers_what_waits() -> None:
-    async def scenario() -> None:
-        outbox = IngressOutbox()
-        outbox.hold_s = 1.0
-        outbox.put(event("a", 1, 7))
-        outbox.close()
-        assert await next_events(outbox) == [event("a", 1, 7)]
-        assert await outbox.take() is None
-
-    asyncio.run(scenario())
+async def test_a_stream_that_closes_delivers_what_waits() -> None:
+    outbox = IngressOutbox()
+    outbox.hold_s = 1.0
+    outbox.put(event("a", 1, 7))
+    outbox.close()
+    assert await next_events(outbox) == [event("a", 1, 7)]
+    assert await outbox.take() is None
 
 
 def test_log_probabilities_are_merged_in_step_with_their_tokens() -> None:

@@ -84,7 +84,7 @@ def test_a_deadline_that_came_nearer_is_not_slept_through() -> None:
     assert asked_s[-1] >= deadline
 
 
-def test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read() -> None:
+async def test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read() -> None:
     log: list[str] = []
 
     class Pool(ClockedPool):
@@ -100,23 +100,20 @@ def test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read() 
         yield pb.WorkUp(result=pb.GroupResult())
         await asyncio.Event().wait()
 
-    async def scenario() -> None:
-        pool: Any = Pool(deadline=time.monotonic() + 3600)
-        driver = Driver(pool, epoch=1)
-        servicer = CoordinatorServicer(driver)
-        tasks = [asyncio.create_task(driver.run())]
-        await _until(lambda: bool(log))
-        log.clear()
-        for name in ("first", "second", "third"):
-            info = FakeReplica(Role.TARGET).info(name, 1)
-            replica = SimpleNamespace(info=info, outbox=WorkOutbox())
-            reading = servicer._read_results(answers(), cast(Any, replica))
-            tasks.append(asyncio.create_task(reading))
-        await _until(lambda: len(log) == 6)
-        for task in tasks:
-            task.cancel()
-
-    asyncio.run(asyncio.wait_for(scenario(), 30))
+    pool: Any = Pool(deadline=time.monotonic() + 3600)
+    driver = Driver(pool, epoch=1)
+    servicer = CoordinatorServicer(driver)
+    tasks = [asyncio.create_task(driver.run())]
+    await _until(lambda: bool(log))
+    log.clear()
+    for name in ("first", "second", "third"):
+        info = FakeReplica(Role.TARGET).info(name, 1)
+        replica = SimpleNamespace(info=info, outbox=WorkOutbox())
+        reading = servicer._read_results(answers(), cast(Any, replica))
+        tasks.append(asyncio.create_task(reading))
+    await _until(lambda: len(log) == 6)
+    for task in tasks:
+        task.cancel()
     assert log == ["first", "decided", "second", "decided", "third", "decided"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import grpc
 import pytest
@@ -71,10 +71,6 @@ async def api(
         service = GenerationService(TEXT, pool, model_name="fake", speculation=SpeculationConfig())
         access = Access({key_digest(key): f"name of {key}" for key in keys}, host)
         yield GrpcApi(service, access, max_body_bytes=10_000), parts
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 60))  # type: ignore[arg-type]
 
 
 async def test_once_and_stream_give_the_plain_continuation() -> None:
@@ -389,7 +385,7 @@ async def test_the_seed_of_a_resumed_answer_is_that_of_its_first_message() -> No
         assert (await calls.generate_once(message, FakeContext())).seed == first.seed
 
 
-def test_what_cannot_be_resumed_is_refused() -> None:
+async def test_what_cannot_be_resumed_is_refused() -> None:
     right = continuation(TEXT.encode("HELLO"), 20)
     wrong = pb.TokenIds(ids=[right[0], (right[1] + 1) % 50])
     for resume, code, details in (
@@ -401,19 +397,13 @@ def test_what_cannot_be_resumed_is_refused() -> None:
             "is 'x', but this server now has",
         ),
     ):
-
-        async def scenario(
-            resume: pb.Resume = resume, code: grpc.StatusCode = code, details: str = details
-        ) -> None:
-            async with api() as (calls, _):
-                message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, resume=resume)
-                context = FakeContext()
-                *_, last = [part async for part in calls.generate(message, context)]
-                assert (last, context.code) == (pb.GenerateResponse(), code)
-                assert details in context.details
-                once = FakeContext()
-                await calls.generate_once(message, once)
-                assert once.code is code
-                assert details in once.details
-
-        run(scenario)
+        async with api() as (calls, _):
+            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, resume=resume)
+            context = FakeContext()
+            *_, last = [part async for part in calls.generate(message, context)]
+            assert (last, context.code) == (pb.GenerateResponse(), code)
+            assert details in context.details
+            once = FakeContext()
+            await calls.generate_once(message, once)
+            assert once.code is code
+            assert details in once.details

@@ -23,7 +23,7 @@ from deployments.text.chat_rendering import compile_template
 from specdec.v1 import generation_pb2 as pb
 from tests.deployments.fake_text import fake_text_model
 from tests.deployments.ingress.test_client_resume import ScriptedPool, service_of
-from tests.deployments.ingress.test_grpc_api import FakeContext, run
+from tests.deployments.ingress.test_grpc_api import FakeContext
 
 pytest.importorskip("llguidance")
 
@@ -88,7 +88,7 @@ async def over_grpc(service: GenerationService, name: str) -> None:
 
 @pytest.mark.parametrize("name", HTTP)
 @pytest.mark.parametrize("ask", [over_http, over_grpc])
-def test_no_long_part_of_a_chat_is_work_of_the_event_loop(
+async def test_no_long_part_of_a_chat_is_work_of_the_event_loop(
     monkeypatch: pytest.MonkeyPatch, ask: Callable[..., Any], name: str
 ) -> None:
     """Nor is it work of the thread that renders short chats."""
@@ -108,7 +108,7 @@ def test_no_long_part_of_a_chat_is_work_of_the_event_loop(
     for holder in (requests, grpc_chat):
         watch(holder, "checked_tools")
     watch(structured_output, "checked_json")
-    run(lambda: ask(service_of(text, ScriptedPool((1,))), name))
+    await ask(service_of(text, ScriptedPool((1,))), name)
     seen = set.union(*threads.values())
     assert seen
     assert threading.current_thread().name not in seen

@@ -42,20 +42,17 @@ async def unreachable() -> Endpoint:
 
 
 @pytest.mark.parametrize("second", [(0, 6), (2, 4), (2, 6), (3, 6), (4, 6)])
-def test_log_probabilities_are_cut_in_step_with_tokens_that_came_before(
+async def test_log_probabilities_are_cut_in_step_with_tokens_that_came_before(
     second: tuple[int, int],
 ) -> None:
-    async def scenario() -> list[TokenEvent]:
-        client = SchedulerClient(unreachable)
-        params = SamplingParams(max_tokens=NUM_TOKENS, num_logprobs=1)
-        events = client.generate(Request(request_id="a", prompt_token_ids=(1,), params=params))
-        first = asyncio.create_task(anext(events))
-        await asyncio.sleep(0)
-        for start, stop in ((0, 4), second, (second[1], NUM_TOKENS)):
-            client._take_in(told(start, stop))
-        return [await first, *[event async for event in events]]
-
-    answer = asyncio.run(asyncio.wait_for(scenario(), 5))
+    client = SchedulerClient(unreachable)
+    params = SamplingParams(max_tokens=NUM_TOKENS, num_logprobs=1)
+    events = client.generate(Request(request_id="a", prompt_token_ids=(1,), params=params))
+    first = asyncio.create_task(anext(events))
+    await asyncio.sleep(0)
+    for start, stop in ((0, 4), second, (second[1], NUM_TOKENS)):
+        client._take_in(told(start, stop))
+    answer = [await first, *[event async for event in events]]
     assert [i for e in answer for i in e.token_ids] == list(range(100, 100 + NUM_TOKENS))
     assert [x for e in answer for x in e.logprobs] == [entry(i) for i in range(NUM_TOKENS)]
     assert all(len(event.token_ids) == len(event.logprobs) for event in answer)
@@ -117,16 +114,15 @@ async def test_who_waits_for_targets_that_were_there_is_told_after_the_resume_ti
     assert (await late).token_ids == (100, 101, 102, 103)
 
 
-def test_who_waits_for_a_target_goes_on_waiting_when_one_came_back_or_none_ever_came() -> None:
-    async def scenario(counts: tuple[int, ...]) -> None:
-        client = SchedulerClient(unreachable, resume_timeout_s=0.1)
-        waiting = begun(client)
-        await asyncio.sleep(0)
-        for count in counts:
-            client._take_in(num_targets(count))
-        await asyncio.sleep(0.3)
-        assert not waiting.done()
-        waiting.cancel()
-
-    for counts in ((0,), (1, 0, 2), (1, 0, 0, 1)):
-        asyncio.run(asyncio.wait_for(scenario(counts), 5))
+@pytest.mark.parametrize("counts", [(0,), (1, 0, 2), (1, 0, 0, 1)])
+async def test_who_waits_for_a_target_goes_on_waiting_when_one_came_back_or_none_ever_came(
+    counts: tuple[int, ...],
+) -> None:
+    client = SchedulerClient(unreachable, resume_timeout_s=0.1)
+    waiting = begun(client)
+    await asyncio.sleep(0)
+    for count in counts:
+        client._take_in(num_targets(count))
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    waiting.cancel()

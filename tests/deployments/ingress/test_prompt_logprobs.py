@@ -14,7 +14,6 @@ from tests.deployments.fake_replica import (
 )
 from tests.deployments.http_server import TEXT, completion, expected_text, server, stream
 from tests.deployments.ingress.test_grpc_api import FakeContext, api
-from tests.deployments.ingress.test_grpc_api import run as run_grpc
 
 IDS = TEXT.encode("HELLO")
 
@@ -108,18 +107,15 @@ async def test_echo_and_field_ask_each_for_its_own_number() -> None:
         assert choice["logprobs"] == echoed(1, 4)
 
 
-def test_grpc_tells_them_in_the_first_message() -> None:
-    async def scenario() -> None:
-        async with api() as (calls, _):
-            sampling = pb.SamplingParams(temperature=0, max_tokens=20, prompt_logprobs=2)
-            message = pb.GenerateRequest(prompt="HELLO", sampling=sampling)
-            first, *others = [part async for part in calls.generate(message, FakeContext())]
-            expected = expected_prompt_logprobs(IDS, 2)
-            assert list(first.prompt_logprobs.logprobs) == [entry.logprob for entry in expected]
-            top_ids = [i for entry in expected for i, _ in entry.top]
-            assert list(first.prompt_logprobs.top_ids) == top_ids
-            assert not any(part.HasField("prompt_logprobs") for part in others)
-            whole = await calls.generate_once(message, FakeContext())
-            assert whole.prompt_logprobs == first.prompt_logprobs
-
-    run_grpc(scenario)
+async def test_grpc_tells_them_in_the_first_message() -> None:
+    async with api() as (calls, _):
+        sampling = pb.SamplingParams(temperature=0, max_tokens=20, prompt_logprobs=2)
+        message = pb.GenerateRequest(prompt="HELLO", sampling=sampling)
+        first, *others = [part async for part in calls.generate(message, FakeContext())]
+        expected = expected_prompt_logprobs(IDS, 2)
+        assert list(first.prompt_logprobs.logprobs) == [entry.logprob for entry in expected]
+        top_ids = [i for entry in expected for i, _ in entry.top]
+        assert list(first.prompt_logprobs.top_ids) == top_ids
+        assert not any(part.HasField("prompt_logprobs") for part in others)
+        whole = await calls.generate_once(message, FakeContext())
+        assert whole.prompt_logprobs == first.prompt_logprobs
