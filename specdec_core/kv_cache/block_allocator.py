@@ -86,12 +86,11 @@ class BlockAllocator:
         OutOfBlocksError and then allocates none."""
         self.require(count)
         blocks: list[int] = []
-        last = after
         for _ in range(count):
-            last = self._next(last)
-            self._ref_counts[last] = 1
-            self._flip(last, self._vacant)
-            blocks.append(last)
+            after = self._next(after)
+            self._ref_counts[after] = 1
+            self._flip(after, self._vacant)
+            blocks.append(after)
         return blocks
 
     def free(self, blocks: Iterable[int]) -> None:

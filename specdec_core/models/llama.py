@@ -351,17 +351,13 @@ def stack_of(kernels: NativeKernels, decoder: Any) -> LlamaCpuModel | None:
 def _table_of(layers: nn.ModuleList, pools: Pools) -> ctypes.Array[_Layer]:
     table = (_Layer * len(layers))()
     for entry, layer, (keys, values) in zip(table, layers, pools, strict=True):
-        _fill(entry, layer)
+        for name in ("attention_norm", "mlp_norm", "query_norm", "key_norm"):
+            norm: RMSNorm | None = getattr(layer, name)
+            setattr(entry, name, None if norm is None else norm.weight.data_ptr())
+        for name in ("qkv", "output", "gate_up", "down"):
+            _fill_linear(entry, name, getattr(layer, name))
         entry.keys, entry.values = keys.data_ptr(), values.data_ptr()
     return table
-
-
-def _fill(entry: _Layer, layer: Any) -> None:
-    for name in ("attention_norm", "mlp_norm", "query_norm", "key_norm"):
-        norm: RMSNorm | None = getattr(layer, name)
-        setattr(entry, name, None if norm is None else norm.weight.data_ptr())
-    for name in ("qkv", "output", "gate_up", "down"):
-        _fill_linear(entry, name, getattr(layer, name))
 
 
 def _fill_linear(entry: ctypes.Structure, name: str, linear: NativeLinear) -> None:

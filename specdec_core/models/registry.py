@@ -75,19 +75,15 @@ def _check_layers(config: PreTrainedConfig, name: str, max_model_len: int) -> No
         layer_types = ["full_attention" if window is None else "sliding_attention"]
     for layer_type in sorted(set(layer_types)):
         if layer_type == "sliding_attention" and window is not None:
-            _check_window(window, name, max_model_len)
+            if window < max_model_len:
+                raise ModelNotSupportedError(
+                    f"{name}: its sliding window of {window} tokens is smaller than "
+                    f"max_model_len={max_model_len}; set max_model_len to at most {window}"
+                )
         elif layer_type != "full_attention":
             raise ModelNotSupportedError(
                 f"{name}: layers of type {layer_type} cannot roll back; full attention is needed"
             )
-
-
-def _check_window(window: int, name: str, max_model_len: int) -> None:
-    if window < max_model_len:
-        raise ModelNotSupportedError(
-            f"{name}: its sliding window of {window} tokens is smaller than "
-            f"max_model_len={max_model_len}; set max_model_len to at most {window}"
-        )
 
 
 def _check_rope(config: PreTrainedConfig, name: str, max_model_len: int) -> None:

@@ -107,7 +107,8 @@ class ModelRunner:
         self._fixed: _Fixed | None = self._make_fixed()
         self.prefix_cache = self._kv if enable_prefix_caching else None
         self.step_times: tuple[StepTime, ...] = ()
-        self._probe()
+        with torch.inference_mode(), self.eager():  # recorded passes compute the same
+            check_cache_use(type(model).__name__, self._kv, self._run)
 
     @property
     def module(self) -> PreTrainedModel | LlamaModel:
@@ -275,12 +276,6 @@ class ModelRunner:
         return ForwardOutput(
             torch.cat([output.logits for output in outputs]), tuple(map(torch.cat, features))
         )
-
-    @torch.inference_mode()
-    def _probe(self) -> None:
-        """Check the cache use of eager passes. Recorded passes compute the same."""
-        with self.eager():
-            check_cache_use(type(self._model).__name__, self._kv, self._run)
 
 
 def kv_shape(config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> KVShape:

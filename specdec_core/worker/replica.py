@@ -36,6 +36,11 @@ _GRAMMAR_WAIT_S = 0.004
 """Seconds that a pass waits for the grammars of its rows, while other rows could run."""
 _GRAMMAR_WAIT_ALONE_S = 0.02
 """As `_GRAMMAR_WAIT_S`, if no other row could run."""
+_NO_TOKEN = "no token can be chosen, because every logit is -inf or NaN"
+_NO_ID_LEFT = (
+    "allowed_token_ids, bad_words, min_tokens and structured output together ban every token: "
+    "relax one of them"
+)
 
 
 class Replica:
@@ -103,7 +108,7 @@ class Replica:
             base_len = row.base_len
             num_new = blocks_for(base_len + len(row.new_ids) + num_drafted) - blocks_for(base_len)
             if num_new > num_free:
-                answers[row.sequence_id] = _no_room(row, base_len)
+                answers[row.sequence_id] = RowResult(row.sequence_id, RowStatus.NO_ROOM, base_len)
                 continue
             num_free -= num_new
             is_sampling |= row.num_choices > 0
@@ -132,25 +137,25 @@ class Replica:
         cached = self._sequences.get(row.sequence_id)
         if cached is None:
             if base_len > 0 or row.rules is None:
-                return _miss(row, 0)
+                return RowResult(row.sequence_id, RowStatus.KV_MISS)
             try:
                 rules = row.rules.compiled(self._grammars)
             except InvalidRequestError as error:
-                return _failure(row, str(error), RowStatus.INVALID)
+                return RowResult(row.sequence_id, RowStatus.INVALID, error=str(error))
             empty = array("i"), array("Q", [EMPTY_HASH])
             cached = CachedSequence(self._model.allocate(), rules, *empty)
             self._sequences[row.sequence_id] = cached
         cached_len = len(cached.ids)
         if cached_len < base_len:
-            return _miss(row, cached_len)
+            return RowResult(row.sequence_id, RowStatus.KV_MISS, cached_len)
         if cached.prefix_hashes[base_len] != row.base_hash:
-            return _miss(row, 0)
+            return RowResult(row.sequence_id, RowStatus.KV_MISS)
         if cached_len == base_len:
             return cached  # nearly always: a verified row was rolled back in its own pass
         try:
             self._model.rollback(cached.slot, base_len)
         except OutOfBlocksError:
-            return _no_room(row, cached_len)
+            return RowResult(row.sequence_id, RowStatus.NO_ROOM, cached_len)
         cached.truncate(base_len)
         return cached
 
@@ -242,23 +247,5 @@ class Replica:
             self._cache.evict(cached.slot)  # a NaN would fail all with this prefix
         self.free([row.sequence_id])
         if why is not None:
-            return _failure(row, why, RowStatus.INVALID)
-        return _failure(row, "no token can be chosen, because every logit is -inf or NaN")
-
-
-_NO_ID_LEFT = (
-    "allowed_token_ids, bad_words, min_tokens and structured output together ban every token: "
-    "relax one of them"
-)
-
-
-def _failure(row: LeaseRow, error: str, status: RowStatus = RowStatus.FAILED) -> RowResult:
-    return RowResult(sequence_id=row.sequence_id, status=status, error=error)
-
-
-def _no_room(row: LeaseRow, have: int) -> RowResult:
-    return RowResult(sequence_id=row.sequence_id, status=RowStatus.NO_ROOM, cached_len=have)
-
-
-def _miss(row: LeaseRow, have: int) -> RowResult:
-    return RowResult(sequence_id=row.sequence_id, status=RowStatus.KV_MISS, cached_len=have)
+            return RowResult(row.sequence_id, RowStatus.INVALID, error=why)
+        return RowResult(row.sequence_id, RowStatus.FAILED, error=_NO_TOKEN)

@@ -88,14 +88,11 @@ def propose(
     ones, except the last of num_choices.
     """
     # The attribute is read by name, because isinstance with a protocol takes 37 us.
-    if getattr(draft, "drafts_in_one_go", False) and not _need_host(rows):
+    may_draft = getattr(draft, "drafts_in_one_go", False)
+    # The host is needed if any choice depends on more than logits, noise and filters.
+    if may_draft and not any(row.num_choices > 0 and c.rules.logit_fields for row, c in rows):
         return _propose_in_one_go(draft, rows, min_confidence)
     return _propose_by_token(draft, rows, min_confidence)
-
-
-def _need_host(rows: Sequence[RoundRow]) -> bool:
-    """Return True if any choice depends on more than logits, noise and filters."""
-    return any(row.num_choices > 0 and cached.rules.logit_fields for row, cached in rows)
 
 
 def _propose_in_one_go(

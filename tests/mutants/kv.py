@@ -25,7 +25,7 @@ MUTANTS = (
     Mutant(
         name="block-handed-out-twice",
         path=_BLOCKS,
-        old="            self._flip(last, self._vacant)\n",
+        old="            self._flip(after, self._vacant)\n",
         new="",
         breaks="two sequences write their keys into one block",
         killed_by=_BLOCKS_TESTS + "test_random_use_never_hands_a_block_out_twice",
