@@ -161,6 +161,15 @@ class LlamaModel(nn.Module):
                 self._stack = self.layers, stack_of(self.kernels, self)
             if self._stack[1] is not None:
                 return ForwardOutput(self._stack[1].run(metadata, pools))
+        return self._decode_by_layers(metadata, pools, attention, taps)
+
+    def _decode_by_layers(
+        self,
+        metadata: AttentionMetadata,
+        pools: Pools,
+        attention: Attention,
+        taps: tuple[int, ...],
+    ) -> ForwardOutput:
         x_TE = self.embedding(metadata.input_ids[0])
         cos_1TD, sin_1TD = self.rotary(x_TE, metadata.position_ids)
         rotation = Rotation(cos_1TD[0], sin_1TD[0])

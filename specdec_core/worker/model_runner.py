@@ -21,7 +21,6 @@ from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.layers.attention.backend import AttentionBackend
 from specdec_core.layers.attention.metadata import (
     FAST_ATTENTION,
-    AttentionShape,
     split_into_passes,
 )
 from specdec_core.layers.attention.paged import BlockAttention, CpuAttention
@@ -76,6 +75,7 @@ class ModelRunner:
         run over KV slots.
         """
         self._class_table: ClassTable | None = None
+        self.attention_shape = FAST_ATTENTION
         config = model.config
         self.max_model_len: int = max_model_len or config.max_position_embeddings
         check_supported(config, self.max_model_len)
@@ -124,6 +124,7 @@ class ModelRunner:
         """Set the table and drop all recordings. They ran through other linears and in other
         shapes."""
         self._class_table = table
+        self.attention_shape = FAST_ATTENTION if table is None else table.attention
         self._attention = self.attention_backend()
         if self._fixed is not None:
             self._fixed.passes.forget()
@@ -134,10 +135,6 @@ class ModelRunner:
     def numerics(self) -> Numerics:
         """Numerics of this model: exact with a class table, otherwise fast."""
         return Numerics.FAST if self.class_table is None else Numerics.EXACT
-
-    @property
-    def attention_shape(self) -> AttentionShape:
-        return FAST_ATTENTION if self._class_table is None else self._class_table.attention
 
     @property
     def tile_rows(self) -> int:
