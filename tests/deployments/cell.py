@@ -137,3 +137,19 @@ async def cell(
         yield started
     finally:
         await started.stop()
+
+
+@contextlib.asynccontextmanager
+async def served(
+    config: SchedulerConfig | None = None,
+    *,
+    target: Any = None,
+    has_draft: bool = False,
+    **settings: Any,
+) -> AsyncIterator[tuple[Cell, SchedulerClient]]:
+    """A cell with the target t0, the draft d0 if it has one, and a client; `settings` as `cell`."""
+    async with cell(config, **settings) as parts:
+        parts.start_replica("t0", Role.TARGET, target)
+        if has_draft:
+            parts.start_replica("d0", Role.DRAFT)
+        yield parts, await parts.client()

@@ -20,7 +20,7 @@ from specdec_core.config import (
 )
 from specdec_core.messages import LeaseRow, Role, RowResult
 from specdec_core.request import FinishReason
-from tests.deployments.cell import Cell, cell
+from tests.deployments.cell import Cell, cell, served
 from tests.deployments.coordinator.test_cell import collect, expected, request, until
 from tests.deployments.fake_replica import VOCAB_SIZE, FakeReplica, continuation
 
@@ -65,10 +65,7 @@ async def audited(parts: Cell) -> Any:
 async def test_finished_requests_are_replayed_and_count_as_no_request(
     config: SchedulerConfig,
 ) -> None:
-    async with cell(config, audit_share=1.0) as parts:
-        parts.start_replica("t0", Role.TARGET, exact())
-        parts.start_replica("d0", Role.DRAFT)
-        client = await parts.client()
+    async with served(config, audit_share=1.0, target=exact(), has_draft=True) as (parts, client):
         asked = [request(f"r{i}", 5 + 3 * i) for i in range(12)]
         answers = await asyncio.gather(*(collect(client, one) for one in asked))
         assert answers == [expected(one) for one in asked]
@@ -113,9 +110,7 @@ async def test_a_target_that_lies_once_is_found_out(
 
 
 async def test_an_aborted_request_is_compared_as_far_as_it_came() -> None:
-    async with cell(audit_share=1.0) as parts:
-        parts.start_replica("t0", Role.TARGET, exact())
-        client = await parts.client()
+    async with served(audit_share=1.0, target=exact()) as (parts, client):
         events = client.generate(request(num_tokens=200))
         await anext(events)
         assert await client.abort("a")
@@ -132,9 +127,7 @@ async def test_an_aborted_request_is_compared_as_far_as_it_came() -> None:
 
 
 async def test_what_was_noted_of_a_client_that_left_is_forgotten() -> None:
-    async with cell(audit_share=1.0) as parts:
-        parts.start_replica("t0", Role.TARGET, exact())
-        client = await parts.client()
+    async with served(audit_share=1.0, target=exact()) as (parts, client):
         events = client.generate(request(num_tokens=200))
         await anext(events)
         assert parts.driver.auditor._watched
@@ -144,9 +137,7 @@ async def test_what_was_noted_of_a_client_that_left_is_forgotten() -> None:
 
 
 async def test_a_leaving_replica_takes_the_replays_with_it_and_no_request() -> None:
-    async with cell(audit_share=1.0) as parts:
-        parts.start_replica("t0", Role.TARGET, exact())
-        client = await parts.client()
+    async with served(audit_share=1.0, target=exact()) as (parts, client):
         for i in range(3):
             await collect(client, request(f"r{i}", 200))
         assert parts.driver.auditor.num_pending > 0
@@ -166,9 +157,7 @@ async def test_while_a_replica_leaves_no_replay_begins_that_could_hold_it_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(silence, "HEARTBEAT_S", 0.05)
-    async with cell(audit_share=1.0) as parts:
-        parts.start_replica("t0", Role.TARGET, exact())
-        client = await parts.client()
+    async with served(audit_share=1.0, target=exact()) as (parts, client):
         await collect(client, request("first", 9))
         await audited(parts)
         leaving = asyncio.create_task(parts.loops["t0"].drain(30))
@@ -184,9 +173,7 @@ async def test_while_a_replica_leaves_no_replay_begins_that_could_hold_it_up(
 
 
 async def test_replays_survive_the_death_of_their_target() -> None:
-    async with cell(audit_share=1.0) as parts:
-        parts.start_replica("t0", Role.TARGET, exact())
-        client = await parts.client()
+    async with served(audit_share=1.0, target=exact()) as (parts, client):
         await collect(client, request("a", 200))
         assert parts.driver.auditor.num_pending == 1
         await parts.cancel("t0")
@@ -208,9 +195,7 @@ async def test_an_unequal_target_waits_outside_until_the_others_have_left() -> N
 
 @pytest.mark.parametrize("dies", ["target", "coordinator and target"])
 async def test_what_only_unequal_targets_could_go_on_with_is_worth_a_retry(dies: str) -> None:
-    async with cell(audit_share=1.0) as parts:
-        parts.start_replica("t0", Role.TARGET, exact())
-        client = await parts.client()
+    async with served(audit_share=1.0, target=exact()) as (parts, client):
         events = client.generate(request(num_tokens=200))
         first = await anext(events)
         assert first.token_ids

@@ -11,7 +11,7 @@ from specdec_core.model import replica_info
 from specdec_core.request import Request, RequestStats
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.replica import Replica
-from tests.deployments.cell import Cell, cell
+from tests.deployments.cell import Cell, cell, served
 from tests.deployments.fake_replica import FakeReplica
 from tests.paged_fake import PagedTokenModel
 
@@ -70,9 +70,7 @@ async def test_a_replica_that_found_more_than_it_was_fed_fails_the_request_alone
         def _verify(self, row, ids):  # type: ignore[no-untyped-def]
             return super()._verify(row, ids)._replace(num_matched=len(row.new_ids) + 1)
 
-    async with cell(SchedulerConfig()) as parts:
-        parts.start_replica("t0", Role.TARGET, Boasting(Role.TARGET))
-        client = await parts.client()
+    async with served(SchedulerConfig(), target=Boasting(Role.TARGET)) as (_, client):
         params = SamplingParams(max_tokens=5, temperature=0.0)
         request = Request(request_id="a", prompt_token_ids=PROMPT, params=params)
         with pytest.raises(RequestFailedError, match="does not belong to the row"):

@@ -22,7 +22,7 @@ from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.request import FinishReason, Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.scheduler import Scheduler
-from tests.deployments.cell import Cell, cell
+from tests.deployments.cell import Cell, cell, served
 from tests.deployments.fake_replica import FakeReplica, continuation, expected_logprobs
 
 DRAFTING = SchedulerConfig(
@@ -65,10 +65,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_concurrent_requests_get_the_tokens_of_plain_decoding(
     config: SchedulerConfig,
 ) -> None:
-    async with cell(config) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        parts.start_replica("d0", Role.DRAFT)
-        client = await parts.client()
+    async with served(config, has_draft=True) as (_, client):
         asked = [request(f"r{i}", 5 + 3 * i) for i in range(12)]
         answers = await asyncio.gather(*(collect(client, one) for one in asked))
         assert answers == [expected(one) for one in asked]
@@ -106,9 +103,7 @@ async def test_rows_of_equal_length_share_batches_of_a_window_that_is_larger() -
 
 
 async def test_a_coordinator_restart_is_a_pause() -> None:
-    async with cell(DRAFTING) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(DRAFTING) as (parts, client):
         asked = request(num_tokens=150)
         asked = replace(asked, params=replace(asked.params, num_logprobs=2))
         tokens: list[int] = []
@@ -126,9 +121,7 @@ async def test_a_coordinator_restart_is_a_pause() -> None:
 
 async def test_a_request_that_cannot_be_sent_is_not_kept() -> None:
     """Nothing of it would reach the coordinator, and every later stream would break on it."""
-    async with cell(DRAFTING) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(DRAFTING) as (parts, client):
         for _ in range(2):
             with pytest.raises(UnicodeEncodeError):
                 await anext(client.generate(request("\ud800")))
@@ -139,10 +132,7 @@ async def test_a_request_that_cannot_be_sent_is_not_kept() -> None:
 
 @pytest.mark.parametrize("victim", ["t0", "d0"])
 async def test_a_dead_replica_is_replaced_without_a_lost_token(victim: str) -> None:
-    async with cell(DRAFTING) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        parts.start_replica("d0", Role.DRAFT)
-        client = await parts.client()
+    async with served(DRAFTING, has_draft=True) as (parts, client):
         asked = request(num_tokens=150)
         tokens: list[int] = []
         async for event in client.generate(asked):
@@ -155,9 +145,7 @@ async def test_a_dead_replica_is_replaced_without_a_lost_token(victim: str) -> N
 
 
 async def test_leaving_the_iteration_frees_the_kv() -> None:
-    async with cell(PLAIN) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(PLAIN) as (parts, client):
         events = client.generate(request(num_tokens=200))
         await anext(events)
         await events.aclose()  # type: ignore[attr-defined]
@@ -180,9 +168,7 @@ async def test_abort_from_another_ingress_ends_the_request() -> None:
 
 async def test_refusals_reach_only_the_one_who_asked() -> None:
     config = SchedulerConfig(max_queued=0, window=1, max_group_size=1)
-    async with cell(config) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(config) as (parts, client):
         await until(lambda: client.state is not None and client.state.num_targets == 1)
         running = asyncio.create_task(collect(client, request("a", 200)))
         await until(lambda: parts.driver.scheduler.counters().num_running == 1)
@@ -221,9 +207,7 @@ async def test_a_failing_lease_takes_the_replica_out_and_another_goes_on() -> No
                 raise RuntimeError("device lost")
             return super().execute(lease)
 
-    async with cell(PLAIN) as parts:
-        parts.start_replica("t0", Role.TARGET, Failing(Role.TARGET))
-        client = await parts.client()
+    async with served(PLAIN, target=Failing(Role.TARGET)) as (parts, client):
         answer = asyncio.create_task(collect(client, request()))
         await until(lambda: parts.loops["t0"].failure is not None)
         parts.start_replica("t1", Role.TARGET)
@@ -232,9 +216,7 @@ async def test_a_failing_lease_takes_the_replica_out_and_another_goes_on() -> No
 
 @pytest.mark.usefixtures("no_long_waits")
 async def test_a_draining_replica_moves_its_sequences() -> None:
-    async with cell(PLAIN) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(PLAIN) as (parts, client):
         asked = request(num_tokens=150)
         tokens: list[int] = []
         async for event in client.generate(asked):
@@ -251,9 +233,7 @@ async def test_a_draining_replica_moves_its_sequences() -> None:
 async def test_the_last_target_leaves_when_the_last_ingress_has_left() -> None:
     """A redeploy stops it while its successor belongs to another coordinator, and the ingress may
     bring requests for some seconds more."""
-    async with cell(PLAIN) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(PLAIN) as (parts, client):
         asked = request(num_tokens=150)
         tokens: list[int] = []
         draining: list[asyncio.Task[None]] = []
@@ -271,9 +251,7 @@ async def test_the_last_target_leaves_when_the_last_ingress_has_left() -> None:
 
 async def test_the_last_target_waits_for_an_ingress_that_stays_for_so_long_at_most() -> None:
     """As in a redeploy that keeps the settings and has no room for another target."""
-    async with cell(PLAIN) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(PLAIN) as (parts, client):
         await until(lambda: client.has_targets and parts.loops["t0"].is_registered)
         await parts.loops["t0"].drain(0.1)
         await parts.cancel("t0")  # as in its process
@@ -287,9 +265,7 @@ async def test_the_last_target_stays_longer_while_its_successor_loads() -> None:
     async def is_awaited() -> bool:
         return loads[0]
 
-    async with cell(PLAIN) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(PLAIN) as (parts, client):
         await until(lambda: client.has_targets and parts.loops["t0"].is_registered)
         draining = asyncio.create_task(parts.loops["t0"].drain(0.1, is_awaited))
         asked = request(num_tokens=40)
@@ -321,9 +297,7 @@ async def test_a_leaving_replica_asks_the_next_coordinator_too() -> None:
     def first_asked_s(parts: Cell) -> float:
         return min(asked.asked_s for asked in parts.driver._drains.asked.values())
 
-    async with cell(PLAIN) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(PLAIN) as (parts, client):
         await until(lambda: client.has_targets and parts.loops["t0"].is_registered)
         draining = asyncio.create_task(parts.loops["t0"].drain(30))
         await until(lambda: bool(parts.driver._drains.asked))
@@ -341,9 +315,7 @@ async def test_a_leaving_replica_asks_the_next_coordinator_too() -> None:
 async def test_who_is_asked_to_leave_without_a_coordinator_serves_what_the_next_one_brings() -> (
     None
 ):
-    async with cell(PLAIN) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(PLAIN) as (parts, client):
         asked = request(num_tokens=200)
         events = client.generate(asked)
         tokens = list((await anext(events)).token_ids)
@@ -386,9 +358,7 @@ async def test_the_last_target_leaves_when_another_one_comes_and_is_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(silence, "HEARTBEAT_S", 0.01)
-    async with cell(PLAIN) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(PLAIN) as (parts, client):
         events = client.generate(request(num_tokens=200))
         tokens = list((await anext(events)).token_ids)
         draining = asyncio.create_task(parts.loops["t0"].drain(30))

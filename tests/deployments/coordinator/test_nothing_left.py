@@ -10,8 +10,7 @@ import pytest
 
 from deployments.runtime import memory
 from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
-from specdec_core.messages import Role
-from tests.deployments.cell import cell
+from tests.deployments.cell import served
 from tests.deployments.coordinator.test_cell import collect, expected, request, until
 
 NUM_CLIENTS = 16
@@ -26,9 +25,7 @@ async def test_many_requests_leave_no_objects(num_requests: int) -> None:
     config = SchedulerConfig(
         speculation=SpeculationConfig(method=SpecMethod.NGRAM, k_policy=KPolicyName.FIXED)
     )
-    async with cell(config) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(config) as (parts, client):
         await until(lambda: client.has_targets)
 
         async def ask(count: int) -> None:

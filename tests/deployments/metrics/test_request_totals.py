@@ -9,7 +9,7 @@ from deployments.errors import RequestFailedError
 from deployments.names import MetricsCompat
 from deployments.observability.metrics.export_prometheus import metrics_page
 from specdec_core.messages import LeaseRow, Role, RowResult, RowStatus
-from tests.deployments.cell import cell
+from tests.deployments.cell import served
 from tests.deployments.coordinator.test_cell import collect, request
 from tests.deployments.fake_replica import FakeReplica
 from tests.deployments.metrics.test_registry import series, value
@@ -23,9 +23,7 @@ class Broken(FakeReplica):
 
 
 async def test_failures_are_counted_by_kind_and_observed_as_nothing_else() -> None:
-    async with cell() as parts:
-        parts.start_replica("t0", Role.TARGET, Broken(Role.TARGET))
-        client = await parts.client()
+    async with served(target=Broken(Role.TARGET)) as (parts, client):
         with pytest.raises(RequestFailedError):
             await collect(client, request("r"))
         status = pool_status(parts.driver)

@@ -16,7 +16,7 @@ from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, Specul
 from specdec_core.messages import Role
 from specdec_core.request import TokenEvent
 from specdec_core.scheduler import DraftLengthReason
-from tests.deployments.cell import Cell, cell
+from tests.deployments.cell import Cell, cell, served
 from tests.deployments.coordinator.test_cell import collect, expected, request, until
 from tests.deployments.metrics.test_registry import Series, series, value
 
@@ -39,10 +39,7 @@ def are_settled(parts: Cell, role: Role) -> bool:
 
 @pytest.mark.parametrize("config", [DRAFTING, SchedulerConfig()])
 async def test_every_lease_is_answered_by_whom_it_was_granted_to(config: SchedulerConfig) -> None:
-    async with cell(config) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        parts.start_replica("d0", Role.DRAFT)
-        client = await parts.client()
+    async with served(config, has_draft=True) as (parts, client):
         await collect(client, request("r"))
         for role in Role:
             await until(partial(are_settled, parts, role))
@@ -51,10 +48,7 @@ async def test_every_lease_is_answered_by_whom_it_was_granted_to(config: Schedul
 
 
 async def test_every_round_has_one_cause_of_its_k() -> None:
-    async with cell(DRAFTING) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        parts.start_replica("d0", Role.DRAFT)
-        client = await parts.client()
+    async with served(DRAFTING, has_draft=True) as (parts, client):
         await collect(client, request("r"))
         found, status = page(parts), pool_status(parts.driver)
         told = {
@@ -86,9 +80,7 @@ async def test_a_replay_that_came_to_other_tokens_is_counted_at_the_coordinator(
 async def test_the_acceptance_of_a_source_keeps_its_label() -> None:
     """Dashboards know prompt lookup and draft models by these."""
     speculation = SpeculationConfig(method=SpecMethod.NGRAM)
-    async with cell(SchedulerConfig(speculation=speculation)) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(SchedulerConfig(speculation=speculation)) as (parts, client):
         await collect(client, request("r"))
         await until(partial(are_settled, parts, Role.TARGET))
         for figure in ("acceptance_lookup", "acceptance_model"):

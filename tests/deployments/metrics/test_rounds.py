@@ -11,7 +11,7 @@ from deployments.coordinator.streams import IngressOutbox, WorkOutbox
 from deployments.observability.metrics.round_stages import LeaseTimes, Stage, StageHistograms
 from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.scheduler import Scheduler, SendLease
-from tests.deployments.cell import Cell, cell
+from tests.deployments.cell import Cell, cell, served
 from tests.deployments.coordinator.test_cell import DRAFTING, PLAIN, collect, request
 from tests.deployments.fake_replica import FakeReplica
 
@@ -157,10 +157,7 @@ async def test_who_is_slow_is_told(
 
 
 async def test_every_lease_of_both_roles_is_booked() -> None:
-    async with cell(DRAFTING) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        parts.start_replica("d0", Role.DRAFT)
-        client = await parts.client()
+    async with served(DRAFTING, has_draft=True) as (parts, client):
         while len(parts.driver.replicas) < 2:
             await asyncio.sleep(0.005)
         await collect(client, request(num_tokens=40))

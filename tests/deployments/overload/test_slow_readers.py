@@ -9,7 +9,7 @@ from specdec_core.config import SchedulerConfig
 from specdec_core.messages import Role
 from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
-from tests.deployments.cell import cell
+from tests.deployments.cell import cell, served
 from tests.deployments.fake_replica import continuation
 from tests.deployments.outboxes import events_in
 
@@ -32,9 +32,7 @@ async def rest_of(events: AsyncIterator[TokenEvent]) -> list[int]:
 
 async def test_answers_that_nobody_reads_are_made_and_kept_whole() -> None:
     """All four seats are the slow ones' at first; the fifth gets one all the same."""
-    async with cell(SchedulerConfig(window=NUM_SLOW, max_group_size=NUM_SLOW)) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(SchedulerConfig(window=NUM_SLOW, max_group_size=NUM_SLOW)) as (parts, client):
         slow = [client.generate(request(f"slow-{n}", n)) for n in range(NUM_SLOW)]
         heads = [list((await anext(events)).token_ids) for events in slow]
         quick = await rest_of(client.generate(request("quick", 9)))

@@ -15,7 +15,7 @@ from deployments.wire import liveness as silence
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import GroupLease, GroupResult, Role
-from tests.deployments.cell import Cell, cell
+from tests.deployments.cell import Cell, cell, served
 from tests.deployments.coordinator.test_cell import collect, expected, request, until
 from tests.deployments.fake_replica import FakeReplica
 
@@ -52,9 +52,7 @@ async def test_the_next_lease_is_read_while_one_runs(monkeypatch: pytest.MonkeyP
         return original(*args)
 
     monkeypatch.setattr(work_loop, "lease_from_pb", noted)
-    async with cell(ONE_BY_ONE) as parts:
-        parts.start_replica("t0", Role.TARGET, target)
-        client = await parts.client()
+    async with served(ONE_BY_ONE, target=target) as (_, client):
         asked = [request(name, 10) for name in ("a", "b", "c")]
         answers = await asyncio.gather(*(collect(client, one) for one in asked))
         assert answers == [expected(one) for one in asked]
@@ -110,9 +108,7 @@ async def test_a_lease_that_is_void_before_its_turn_is_not_run(loss: str) -> Non
     """What else would wait for it is the reset, and all that the replica is to do next."""
     held = Held()
     config = replace(ONE_BY_ONE, lease_ttl_s=1.0 if loss == "fenced" else 60.0)
-    async with cell(config) as parts:
-        parts.start_replica("t0", Role.TARGET, held)
-        client = await parts.client()
+    async with served(config, target=held) as (parts, client):
         asked = [request(name, 10) for name in ("a", "b")]
         answers = asyncio.gather(*(collect(client, one) for one in asked))
         await until(lambda: bool(parts.driver.replicas) and len(open_leases(parts)) == 2)
@@ -139,9 +135,7 @@ async def test_what_follows_a_free_is_read_while_a_lease_runs(
         return read[-1]
 
     monkeypatch.setattr(work_loop, "lease_from_pb", noted)
-    async with cell(replace(ONE_BY_ONE, max_open_leases=3)) as parts:
-        parts.start_replica("t0", Role.TARGET, held)
-        client = await parts.client()
+    async with served(replace(ONE_BY_ONE, max_open_leases=3), target=held) as (parts, client):
         going = asyncio.create_task(collect(client, request("a", 10)))
         await until(lambda: len(read) == 1)
         leaving = asyncio.create_task(collect(client, request("b", 10)))
@@ -191,9 +185,7 @@ async def test_who_is_asked_to_leave_while_it_looks_for_its_first_coordinator(
 
 async def test_a_lease_that_does_not_end_is_noticed_while_it_runs() -> None:
     held = Held()
-    async with cell(replace(ONE_BY_ONE, lease_ttl_s=0.2)) as parts:
-        parts.start_replica("t0", Role.TARGET, held)
-        client = await parts.client()
+    async with served(replace(ONE_BY_ONE, lease_ttl_s=0.2), target=held) as (parts, client):
         answer = asyncio.create_task(collect(client, request()))
         await until(lambda: len(held.executed) == 1)
         assert not parts.loops["t0"].is_stuck

@@ -23,7 +23,7 @@ from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.config import Numerics
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, ReplicaInfo, Role
-from tests.deployments.cell import Cell, cell
+from tests.deployments.cell import Cell, cell, served
 from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, until
 from tests.deployments.fake_replica import FakeReplica
 
@@ -36,9 +36,7 @@ CODE = grpc.StatusCode
 async def undisturbed(num_tokens: int = 60) -> AsyncIterator[tuple[Cell, Endpoint]]:
     """A cell at work for somebody else; whatever happens inside, that somebody gets their answer,
     of so many tokens, 1.5 ms each, and nothing is left of the guests."""
-    async with cell(PLAIN, port_limits=LIMITS) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(PLAIN, port_limits=LIMITS) as (parts, client):
         await until(lambda: client.state is not None and client.state.num_targets == 1)
         long = request("somebody else", num_tokens)
         answer = asyncio.create_task(collect(client, long))

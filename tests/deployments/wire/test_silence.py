@@ -24,7 +24,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.messages import Role
 from specdec_core.scheduler import Scheduler
-from tests.deployments.cell import Cell, cell
+from tests.deployments.cell import Cell, cell, served
 from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, until
 from tests.deployments.fake_replica import FakeReplica
 
@@ -66,9 +66,7 @@ async def test_a_target_that_is_silent_is_left_out_long_before_its_lease_ends() 
 
 
 async def test_who_has_nothing_to_do_beats_and_stays() -> None:
-    async with cell(PLAIN) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(PLAIN) as (parts, client):
         await until(lambda: client.state is not None and client.state.num_targets == 1)
         replica, stream = parts.driver.replicas["t0"], client._outgoing
         await asyncio.sleep(2.5 * silence.SILENCE_S)
@@ -81,9 +79,7 @@ async def test_who_stood_still_himself_hears_what_has_come_before_he_gives_anybo
 ) -> None:
     """Coordinator, target and ingress share a loop here: all of them stand still."""
     monkeypatch.setattr(silence, "SILENCE_S", 1.0)
-    async with cell(PLAIN) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        client = await parts.client()
+    async with served(PLAIN) as (parts, client):
         await until(lambda: client.state is not None and client.state.num_targets == 1)
         replica, stream = parts.driver.replicas["t0"], client._outgoing
         told = replica.occupancy
