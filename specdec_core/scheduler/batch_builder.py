@@ -112,10 +112,7 @@ class BatchBuilder:
         self._next_lease_id = 0
 
     def dispatch(self, now: float, since: float) -> None:
-        """Send every batch that is due.
-
-        `since` is when the host received the result that these batches follow.
-        """
+        """Send every batch that is due. The result that they follow was received at `since`."""
         self._since = since
         self._proposer.forget_ended()
         self._max_split_rows = self._decide_split() if self._replicas.drafts else None

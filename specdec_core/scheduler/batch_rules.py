@@ -43,9 +43,8 @@ def hold_until(
     """
     prefill = ready.prefill_rows(replica.num_prefill_tokens)
     num_clients = len(ready.decoding) + len(prefill)
-    if num_clients and replica.max_split_rows is not None:
-        return None
-    if num_clients >= ready.max_rows or not ready.may_gain_rows:
+    is_half = num_clients > 0 and replica.max_split_rows is not None
+    if is_half or num_clients >= ready.max_rows or not ready.may_gain_rows:
         return None
     # Background rows join a client's, or run when there are none.
     if not num_clients or replica.has_leases:

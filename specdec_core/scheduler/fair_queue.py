@@ -47,10 +47,6 @@ class ClientQueue:
     key: QueueKey | None = None
     """The client's valid entry in the heap. Its served tokens may have grown since."""
 
-    @property
-    def is_idle(self) -> bool:
-        return not self.waiting and not self.num_running
-
 
 class WaitingQueue:
     """Waiting sequences, those of clients in the order that the clients' accounts give.
@@ -115,7 +111,7 @@ class WaitingQueue:
         account = self._accounts.get(client)
         if account is None:
             account = self._accounts[client] = ClientQueue(self._level)
-        self._num_busy += account.is_idle
+        self._num_busy += not (account.waiting or account.num_running)
         if not account.waiting:
             account.num_served = max(account.num_served, self._level)
             self.num_waiting_clients += 1
@@ -181,7 +177,7 @@ class WaitingQueue:
 
     def _close_idle(self, client: str, account: ClientQueue) -> None:
         """Forget a client that would start as a new one does, or all once no client is busy."""
-        if not account.is_idle:
+        if account.waiting or account.num_running:
             return
         self._num_busy -= 1
         if not self._num_busy:
@@ -200,7 +196,7 @@ class WaitingQueue:
         While others wait, a client that had more than they did must not return as a new one.
         """
         has_had_more = account.num_served > self._level and self.num_waiting_clients > 0
-        return has_had_more or not account.is_idle
+        return has_had_more or account.num_running > 0 or len(account.waiting) > 0
 
 
 def _goes_on(sequence: Sequence) -> bool:

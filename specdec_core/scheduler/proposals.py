@@ -20,6 +20,7 @@ from specdec_core.speculation.registry import LocalDrafters, draft_limit, draft_
 _NO_MATCH = DraftLengthReason.NOTHING_FOUND  # to name it takes as long as a call
 
 
+_Replicas = Mapping[str, ReplicaState]
 _DrafterCalls = dict[tuple[Drafter, str], tuple[list[Sequence], list[int]]]
 """(local drafter, target) -> sequences of the target that the drafter is asked for, and the maximum
 tokens of each."""
@@ -53,13 +54,13 @@ class Proposer:
     def begin_rounds(
         self,
         sequences: Iterable[Sequence],
-        replicas: Mapping[str, ReplicaState],
+        replicas: _Replicas,
         targets_per_draft: float,
     ) -> None:
         """Decide the round of every sequence that its target may be leased now, once per length.
 
-        Each local drafter gets one call for all sequences of a target. Each draft replica serves
-        `targets_per_draft` targets that have sequences at present.
+        Each local drafter gets one call for all sequences of a target. A draft replica serves
+        `targets_per_draft` targets that have sequences.
         """
         drafted: list[Sequence] = []
         orphans: list[Sequence] = []
@@ -84,8 +85,7 @@ class Proposer:
                     most.append(current.limit)
             elif current.proposal is None and sequence.draft is None:
                 orphans.append(sequence)
-        for (drafter, target_id), (rows, most) in calls.items():
-            self._ask(drafter, replicas[target_id], rows, most)
+        self._ask(calls, replicas)
         if drafted or orphans:
             self._ask_drafts(drafted, orphans, replicas, targets_per_draft)
 
@@ -162,10 +162,7 @@ class Proposer:
         self._ended.clear()
 
     def _new_round(self, sequence: Sequence, drafting: Drafting) -> Round:
-        """Return a round for the present length, with a proposal if no drafter is needed.
-
-        Tokens that the client brought back are checked before anything is drafted.
-        """
+        """Return a round, with a proposal if the client brought tokens back or none can follow."""
         committed_len = len(sequence.ids)
         if committed_len < sequence.resume_len:
             resumed = sequence.unchecked(self._chunk)
@@ -179,7 +176,7 @@ class Proposer:
         self,
         drafted: list[Sequence],
         orphans: list[Sequence],
-        replicas: Mapping[str, ReplicaState],
+        replicas: _Replicas,
         targets_per_draft: float,
     ) -> None:
         """Decide which of the new rounds of `drafted` sequences wait for a draft replica.
@@ -208,8 +205,7 @@ class Proposer:
             rows, most = calls.setdefault((settings.stand_in, target.replica_id), ([], []))
             rows.append(sequence)
             most.append(current.num_draft_tokens)
-        for (drafter, target_id), (rows, most) in calls.items():
-            self._ask(drafter, replicas[target_id], rows, most, is_stand_in=True)
+        self._ask(calls, replicas, is_stand_in=True)
 
     def _waits_for_draft(
         self, sequence: Sequence, current: Round, num_live: int, targets_per_draft: float
@@ -247,34 +243,34 @@ class Proposer:
 
     def _ask(
         self,
-        drafter: Drafter,
-        target: ReplicaState,
-        rows: list[Sequence],
-        most: list[int],
+        calls: _DrafterCalls,
+        replicas: _Replicas,
         *,
         is_stand_in: bool = False,
     ) -> None:
-        """Note in each row's round what the drafter offers for it, or why it was not asked.
+        """Note in each row's round what its drafter offers for it, or why it was not asked.
 
         Propose it unless the drafter replaces a missing draft replica, for which K is decided.
         """
-        k, reason, least_chance = self._k_policy.terms(drafter.name, len(target.sequences))
-        offers: Iterable[Offer | None] = repeat(None, len(rows))
-        if is_stand_in or k > 0:
-            if not is_stand_in and k < max(most):
-                most = [min(limit, k) for limit in most]
-            offers = offers_of(drafter, rows, most)
-        for row, offer in zip(rows, offers, strict=True):
-            current = row.round
-            assert current is not None, "it was asked for"
-            if least_chance is not None and offer is not None and offer.chances:
-                is_weak = offer.chances[0] < least_chance
-                offer = NO_OFFER if is_weak else Offer(offer.tokens)
-            current.local = offer
-            current.reason = reason if offer is None or offer.tokens else _NO_MATCH
-            if not is_stand_in:
-                current.proposal = offer = offer or NO_OFFER
-                current.num_draft_tokens = len(offer.tokens)
+        for (drafter, target_id), (rows, most) in calls.items():
+            num_live = len(replicas[target_id].sequences)
+            k, reason, least_chance = self._k_policy.terms(drafter.name, num_live)
+            offers: Iterable[Offer | None] = repeat(None, len(rows))
+            if is_stand_in or k >= max(most):
+                offers = offers_of(drafter, rows, most)
+            elif k > 0:
+                offers = offers_of(drafter, rows, [min(limit, k) for limit in most])
+            for row, offer in zip(rows, offers, strict=True):
+                current = row.round
+                assert current is not None, "it was asked for"
+                if least_chance is not None and offer is not None and offer.chances:
+                    is_weak = offer.chances[0] < least_chance
+                    offer = NO_OFFER if is_weak else Offer(offer.tokens)
+                current.local = offer
+                current.reason = reason if offer is None or offer.tokens else _NO_MATCH
+                if not is_stand_in:
+                    current.proposal = offer = offer or NO_OFFER
+                    current.num_draft_tokens = len(offer.tokens)
 
 
 def _observed(sequence: Sequence, row: LeaseRow, answer: RowResult) -> Observed:

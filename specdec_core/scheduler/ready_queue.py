@@ -364,12 +364,12 @@ class PrefixIndex:
 
         As on the target, ends of a sequence are forgotten before beginnings.
         """
-        keys = self._keys(sequence, base_len, min(end_len, len(sequence.prefix_hashes) - 1))
-        if not keys:
-            return
+        end_len = min(end_len, len(sequence.prefix_hashes) - 1)
+        if end_len // self._block_size <= base_len // self._block_size:
+            return  # as most rounds do
         self.version += 1
         blocks = self._blocks
-        for key in reversed(keys):
+        for key in reversed(self._keys(sequence, base_len, end_len)):
             blocks[key] = None
             blocks.move_to_end(key)
         while len(blocks) > self._most:

@@ -331,9 +331,9 @@ class ReplicaSet:
         )
 
     def misfit(self, request: Request, *, reads_ids: bool = True) -> InvalidRequestError | None:
-        """Return why no registered target can ever finish the request.
+        """Return why no registered target can ever finish the request, or None.
 
-        None means that one can, or that no target is registered. `reads_ids` checks every ID.
+        `reads_ids` checks every ID.
         """
         if not self.targets:
             return None

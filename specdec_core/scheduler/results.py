@@ -170,10 +170,7 @@ class ResultHandler:
         replica.release(reservation, held_len, num_ids)
 
     def _learn(self, sequence: Sequence, current: Round, row: LeaseRow, answer: RowResult) -> None:
-        """Report drafted and chosen tokens to the K policy.
-
-        The tokens of a local drafter are compared even if they were not proposed.
-        """
+        """Report to the K policy what was drafted, also by a local drafter that was not needed."""
         history, learn, local = sequence.history, self._k_policy.learn, current.local
         if local is not None and local.tokens:
             assert sequence.drafter is not None, "it has offered tokens"

@@ -71,10 +71,7 @@ class ScheduledRow:
         return self
 
     def shortened(self, num_drafted: int, reason: DraftLengthReason) -> ScheduledRow:
-        """Return a copy of the row that drafts or checks only `num_drafted` tokens.
-
-        The reason NO_DRAFT remains.
-        """
+        """Return a copy that drafts or checks `num_drafted` tokens. The reason NO_DRAFT remains."""
         row = self.lease_row
         excess = self.slot_len - row.end_len - num_drafted
         row = row._replace(

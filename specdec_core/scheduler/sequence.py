@@ -263,10 +263,7 @@ class Sequence:
         )
 
     def note_matched(self, base_len: int, num_matched: int) -> None:
-        """Count prompt tokens, fed before the first token, that a row from `base_len` found cached.
-
-        A prompt that starts over is counted from 0.
-        """
+        """Count prompt tokens found cached before the first token; a new start counts from 0."""
         if len(self.ids) == self.num_prompt:
             self.num_cached_prompt = num_matched + (self.num_cached_prompt if base_len else 0)
 
@@ -284,10 +281,7 @@ class Sequence:
 
 
 def _shared(stop_ids: frozenset[int]) -> frozenset[int]:
-    """Return one object for all equal sets, because each separate object is a cache miss.
-
-    A large set, which a client made up, is not shared and goes with its sequence.
-    """
+    """Return one object for all equal sets of few IDs, because each object is a cache miss."""
     return _kept(stop_ids) if len(stop_ids) <= _FEW_STOP_IDS else stop_ids
 
 

@@ -29,8 +29,8 @@ class VerificationBudget:
     def shorten(self, group: list[ScheduledRow], tile_rows: int) -> list[ScheduledRow]:
         """Return the group with its proposals shortened.
 
-        Tokens that clients brought back cost as much as a catch-up, so the K policy does not judge
-        them. But the choices of all rows must fit into the memory that was planned for them.
+        The K policy does not judge tokens that clients brought back. But all choices must fit into
+        the memory that was planned for them.
         """
         drafted: list[ScheduledRow] = []
         resuming: list[ScheduledRow] = []
