@@ -57,7 +57,7 @@ class ResultHandler:
             reservation.row = reservation.lease_id = None
             if is_target or row.num_choices > 0:  # it was the owner
                 sequence.ready_since = now
-            changed[sequence_id] = sequence  # ReplicaState.touch
+            changed[sequence_id] = sequence
             answer = answers.get(sequence_id) or _no_answer(row)
             if answer.status is not OK:
                 self._not_run(replica, sequence, reservation, row, answer)
