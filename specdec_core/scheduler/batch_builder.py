@@ -304,15 +304,14 @@ class BatchBuilder:
                 self._note_on_target(sequence, sequence.target)
         # One pass of each replica on the device may run before the lease's own, or share its time.
         ttl_s = self._config.lease_ttl_s * len(replica.device.leases)
-        min_confidence = self._config.speculation.min_confidence
         lease = GroupLease(
-            lease_id,
-            self._epoch,
-            replica_id,
-            replica.role,
-            tuple(lease_rows),
-            ttl_s,
-            min_confidence,
+            lease_id=lease_id,
+            epoch=self._epoch,
+            replica_id=replica_id,
+            role=replica.role,
+            rows=tuple(lease_rows),
+            ttl_s=ttl_s,
+            min_confidence=self._config.speculation.min_confidence,
         )
         self._next_lease_id += 1
         is_split = self._max_split_rows is not None

@@ -107,9 +107,8 @@ class ResultHandler:
         else:
             is_invalid = answer.status is RowStatus.INVALID
             kind = ErrorKind.INVALID if is_invalid else ErrorKind.FAILED
-            self._requests.fail(
-                sequence, answer.error or f"the replica answered {answer.status}", kind
-            )
+            error = answer.error or f"the replica answered {answer.status}"
+            self._requests.fail(sequence, error, kind)
 
     def _drafted(
         self,

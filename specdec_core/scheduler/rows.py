@@ -113,18 +113,18 @@ def plan_verification(
     # No min(): a call takes ten times as long as a comparison.
     end_len = num_ids if cached_len + chunk >= num_ids else cached_len + chunk
     base_len = cached_len if cached_len < num_ids else num_ids - 1
-    num_scored = num_checked = num_choices = 0
+    num_scored = 0
     if scores:
         # The logits of a position come from feeding the position before it, once more.
         base_len = min(base_len, len(sequence.prompt_logprobs))
-        num_scored = min(end_len, num_ids) - base_len - 1
-    if end_len < num_ids:
+        num_scored = end_len - base_len - 1
+    is_last = end_len == num_ids
+    if not is_last:
         proposal = ()
-    else:
-        if is_resuming:
-            proposal = proposal[: max(chunk - (end_len - base_len), 0)]
-        num_checked = len(proposal)
-        num_choices = num_checked + 1
+    elif is_resuming:
+        proposal = proposal[: max(chunk - (end_len - base_len), 0)]
+    num_checked = len(proposal)
+    num_choices = num_checked + 1 if is_last else 0
     # There is nearly always one ID: a slice and a tuple of it take three times as long.
     is_one = base_len == num_ids - 1
     new_ids = (sequence.ids[base_len],) if is_one else tuple(sequence.ids[base_len:end_len])
@@ -134,8 +134,7 @@ def plan_verification(
     row = tuple.__new__(LeaseRow, (*fields, rules))  # LeaseRow(...) takes twice as long
     current = sequence.round
     reason = _NO_DRAFT if current is None or current.proposal is None else current.reason
-    is_resuming = is_resuming and num_choices > 0
-    return ScheduledRow(sequence, row, end_len + num_checked, reason, is_resuming)
+    return ScheduledRow(sequence, row, end_len + num_checked, reason, is_resuming and is_last)
 
 
 def plan_drafting(
