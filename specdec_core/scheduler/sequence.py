@@ -172,7 +172,8 @@ class Sequence:
         self.num_prompt = len(self.request.prompt_token_ids)
         self.max_len = self.request.max_len
         self.resume_len = self.num_prompt + len(self.request.resume_token_ids)
-        self.stop_ids = _shared(self.request.stop_ids)
+        stop_ids = self.request.stop_ids
+        self.stop_ids = _shared(stop_ids) if len(stop_ids) <= _FEW_STOP_IDS else stop_ids
         self.has_logprobs = self.request.params.num_logprobs is not None
         self.is_background = self.request.is_background
         self.history = AcceptanceHistory(is_drawn=self.request.params.temperature > 0.0)
@@ -280,13 +281,12 @@ class Sequence:
         self.prefix_hashes.fromlist(hashes_behind(self.prefix_hashes[-1], token_ids))
 
 
-def _shared(stop_ids: frozenset[int]) -> frozenset[int]:
-    """Return one object for all equal sets of few IDs, because each object is a cache miss."""
-    return _kept(stop_ids) if len(stop_ids) <= _FEW_STOP_IDS else stop_ids
-
-
 @lru_cache(maxsize=1024)
-def _kept(stop_ids: frozenset[int]) -> frozenset[int]:
+def _shared(stop_ids: frozenset[int]) -> frozenset[int]:
+    """Return one object for all equal sets, because each separate object is a cache miss.
+
+    A large set, which a client made up, is not shared and goes with its sequence.
+    """
     return stop_ids
 
 
