@@ -135,29 +135,38 @@ class OpenRequests:
         entry = self._open.get(event.request_id)
         if entry is None:
             return None
-        start = len(entry.request.emitted_token_ids)
-        overlap = start + len(entry.emitted) - event.index
+        overlap = len(entry.request.emitted_token_ids) + len(entry.emitted) - event.index
         if overlap < 0 or overlap > len(entry.emitted):
             return entry
-        if overlap > 0 or event.prompt_logprobs:  # rarely: some of it is known
-            known = tuple(entry.emitted[len(entry.emitted) - overlap :])
-            replayed = event.token_ids[:overlap]
-            if replayed != known[: len(replayed)]:
-                self.num_divergences += 1
-                self._on_divergence()
-                request_id = event.request_id
-                message = "request %s diverged when it was replayed"
-                logger.error(message, request_id, extra=about(request_id))
+        if overlap > 0 or event.prompt_logprobs:  # rarely
+            fresh = self._new_part(entry, event, overlap)
+            if fresh is None:
                 return entry
-            event = event._replace(
-                index=event.index + len(replayed),
-                token_ids=event.token_ids[overlap:],
-                logprobs=event.logprobs[overlap:],
-                prompt_logprobs=() if start or entry.emitted else event.prompt_logprobs,
-            )
+            event = fresh
         entry.emitted += event.token_ids
         if event.pinned_fingerprint:
             entry.pinned_fingerprint = event.pinned_fingerprint
         if event.finish_reason is not None:
             del self._open[event.request_id]
         return event
+
+    def _new_part(self, entry: OpenRequest, event: TokenEvent, overlap: int) -> TokenEvent | None:
+        """Return `event` without its first tokens, which the client has. None if it has others."""
+        known = tuple(entry.emitted[len(entry.emitted) - overlap :])
+        replayed = event.token_ids[:overlap]
+        if replayed != known[: len(replayed)]:
+            self.num_divergences += 1
+            self._on_divergence()
+            logger.error(
+                "request %s diverged when it was replayed",
+                event.request_id,
+                extra=about(event.request_id),
+            )
+            return None
+        is_first = not entry.request.emitted_token_ids and not entry.emitted
+        return event._replace(
+            index=event.index + len(replayed),
+            token_ids=event.token_ids[overlap:],
+            logprobs=event.logprobs[overlap:],
+            prompt_logprobs=event.prompt_logprobs if is_first else (),
+        )

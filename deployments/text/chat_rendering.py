@@ -374,21 +374,19 @@ def known_roles(template: ChatTemplate, messages: Sequence[Message]) -> list[Mes
 
 
 def _checked(template: ChatTemplate, given: TemplateInput) -> str:
-    text = _prompt(template, given)
+    is_continued = given.continues_final_message
+    text = _begun_text(template, given) if is_continued else template.render(given)
     marks = Marks()
     try:
         marked = template.render(marks.put(given))
     except InvalidRequestError:  # it reads the texts, and refuses what it does not show
         return text
-    marks.check(marked, is_cut=given.continues_final_message)
+    marks.check(marked, is_cut=is_continued)
     return text
 
 
-def _prompt(template: ChatTemplate, given: TemplateInput) -> str:
-    """Return the rendered text, cut within the last message as in transformers if that is
-    continued."""
-    if not given.continues_final_message:
-        return template.render(given)
+def _begun_text(template: ChatTemplate, given: TemplateInput) -> str:
+    """Return the rendered text up to the end of the last message's text, as transformers does."""
     *others, last = given.messages
     final = last["content"]
     if last.get("tool_calls"):

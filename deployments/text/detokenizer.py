@@ -22,8 +22,7 @@ class StopStrings:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
         self._held = ""
-        self._hidden: list[tuple[int, int]] = []
-        """Start and end of the hidden parts of the held text."""
+        self._hidden: list[tuple[int, int]] = []  # start and end of hidden parts of the held text
         self._num_exempt = 0
         self.stop_string: str | None = None
 
@@ -176,12 +175,9 @@ class IncrementalDetokenizer:
         self._hidden = hidden
         self._ids = [*context, *pending]
         self._num_read = len(context)
-        self._latest = 0
-        """Where the IDs of the latest text begin. A character begins there too."""
-        self._text = certain_text(decode, self._ids, len(context))
-        """Text of the IDs that was returned."""
-        self._num_waiting = len(pending)
-        """IDs since a character was finished."""
+        self._latest = 0  # where the IDs of the latest text begin, and a character
+        self._text = certain_text(decode, self._ids, len(context))  # what was returned of the IDs
+        self._num_waiting = len(pending)  # IDs since a character was finished
 
     def add(self, token_id: int) -> str:
         """Return the text that became certain with `token_id`; may be empty."""
