@@ -142,12 +142,11 @@ def resolve_sampling(
 ) -> SamplingParams:
     """Return `base`, overridden by all of `named` but None. Raises InvalidRequestError."""
     named = {**named, "seed": chosen_seed(named.get("seed"))}
-    given = {name: value for name, value in named.items() if value is not None}
+    word_ids = named.pop("bad_word_ids", None) or ()
+    given = {_OWN_NAMES.get(k, k): value for k, value in named.items() if value is not None}
     _check_counts(given, text)
-    words: list[tuple[int, ...]] = []
-    if "bad_words" in given:
-        words += _ids_of_words(given.pop("bad_words"), text)
-    for ids in given.pop("bad_word_ids", ()):
+    words = _ids_of_words(given.pop("bad_words"), text) if "bad_words" in given else []
+    for ids in word_ids:
         words.append(text.check_ids(ids, "bad_word_ids"))
     if words:
         given["bad_words"] = tuple(words)
@@ -158,7 +157,7 @@ def resolve_sampling(
         given["logit_bias"] = _checked_bias(given["logit_bias"], text)
     if given.get("top_k") == _ALL_FOR_OTHERS:
         given["top_k"] = _ALL
-    return replace(base, **{_OWN_NAMES.get(name, name): value for name, value in given.items()})
+    return replace(base, **given)
 
 
 def chosen_seed(seed: int | None) -> int | None:

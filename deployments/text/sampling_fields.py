@@ -41,7 +41,6 @@ class SamplingFields(BaseModel):
 
     max_tokens: int | None = None
 
-    @property
-    def named_sampling(self) -> dict[str, Any]:
-        """Return the parameters for `resolve_sampling`."""
-        return {name: getattr(self, name) for name in SamplingFields.model_fields}
+
+SAMPLING_NAMES = set(SamplingFields.model_fields)
+"""Fields that are the input of `resolve_sampling`."""

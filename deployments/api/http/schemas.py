@@ -27,7 +27,7 @@ from deployments.ingress.generation_request import (
 from deployments.text.answers.asking import CallsAsked
 from deployments.text.chat_messages import checked_tools
 from deployments.text.chat_rendering import ChatOptions, template_variables
-from deployments.text.sampling_fields import SamplingFields
+from deployments.text.sampling_fields import SAMPLING_NAMES, SamplingFields
 from deployments.text.structured_output import (
     choice,
     from_response_format,
@@ -171,7 +171,7 @@ class CommonBody(_Body, SamplingFields):
         speculative = self.speculative or SpeculativeOptions()
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return GenerationRequest(
-            sampling=self.named_sampling
+            sampling={name: getattr(self, name) for name in SAMPLING_NAMES}
             | {
                 "max_tokens": self.max_tokens if newer is None else newer,
                 "logprobs": num_logprobs,

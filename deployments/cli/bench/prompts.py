@@ -12,6 +12,7 @@ from deployments.cli.bench.client import Prompt
 from deployments.cli.bench.names import DatasetName
 from deployments.cli.generate.prompt_file import PromptLine, read_prompt_file, select
 from deployments.cli.generate.prompt_text import first_messages
+from deployments.text.sampling_fields import SAMPLING_NAMES
 from specdec_core.errors import InvalidRequestError
 
 COPYING_FILE = Path(__file__).with_name("data") / "copying.jsonl"
@@ -50,8 +51,7 @@ def file_prompts(
 
 
 def _from_line(path: Path, line: PromptLine, fields: Mapping[str, Any], is_chat: bool) -> Prompt:
-    named = {key: value for key, value in line.named_sampling.items() if value is not None}
-    own = {**fields, **named}
+    own = {**fields, **line.model_dump(include=SAMPLING_NAMES, exclude_none=True)}
     if line.prompt_token_ids is not None and is_chat:
         raise InvalidRequestError(f"{path} line {line.line_number}: a chat takes no token ids")
     if line.prompt_token_ids is not None:

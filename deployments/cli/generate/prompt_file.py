@@ -17,7 +17,7 @@ from pydantic_core import from_json
 
 from deployments.api.http.known_fields import OFFLINE, check_neutral
 from deployments.text.chat_messages import checked_messages
-from deployments.text.sampling_fields import SamplingFields
+from deployments.text.sampling_fields import SAMPLING_NAMES, SamplingFields
 from deployments.validation_errors import describe_errors
 from specdec_core.errors import InvalidRequestError
 
@@ -70,7 +70,7 @@ class PromptLine(SamplingFields):
     @property
     def sampling_overrides(self) -> dict[str, Any]:
         """The line's own sampling parameters, for `resolve_sampling`."""
-        named = self.named_sampling | {"logprobs": self.logprobs}
+        named = self.model_dump(include=SAMPLING_NAMES) | {"logprobs": self.logprobs}
         if self.max_completion_tokens is not None:
             named["max_tokens"] = self.max_completion_tokens
         return named
