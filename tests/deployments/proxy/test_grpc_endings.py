@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
-from unittest.mock import Mock
 
 import grpc
 import pytest
-from ray.serve._private.grpc_util import gRPCGenericServer
 
-from deployments.proxy.grpc_errors import add_generation_service
 from specdec.v1 import generation_pb2 as pb
-from specdec.v1 import generation_pb2_grpc as pb_grpc
+from tests.deployments.proxy.grpc_server import generation_of
 
 DEAD = "The actor 140b is unavailable: Actor is unavailable.. The task may have been executed."
 
@@ -44,13 +41,8 @@ def handlers(code: grpc.StatusCode, details: str) -> Callable[..., Any]:
 
 async def ends(code: grpc.StatusCode, details: str) -> list[tuple[grpc.StatusCode, str]]:
     """How GenerateOnce and Generate end."""
-    server = gRPCGenericServer(handlers(code, details), extra_options=[])
-    add_generation_service(Mock(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
     found = []
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        stub = pb_grpc.GenerationServiceStub(channel)
+    async with generation_of(handlers(code, details)) as stub:
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await stub.GenerateOnce(pb.GenerateRequest())
         found.append((error.value.code(), error.value.details()))
@@ -59,7 +51,6 @@ async def ends(code: grpc.StatusCode, details: str) -> list[tuple[grpc.StatusCod
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await call.read()
         found.append((error.value.code(), error.value.details()))
-    await server.stop(None)
     return found
 
 
@@ -107,15 +98,10 @@ async def test_the_trailers_of_an_error_come_without_the_message_that_brought_th
     texts: list[str],
 ) -> None:
     messages = [pb.GenerateResponse(text=text) for text in texts]
-    server = gRPCGenericServer(refusing(messages), extra_options=[])
-    add_generation_service(Mock(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = pb_grpc.GenerationServiceStub(channel).Generate(pb.GenerateRequest())
+    async with generation_of(refusing(messages)) as stub:
+        call = stub.Generate(pb.GenerateRequest())
         assert [await call.read() for _ in messages] == messages
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await call.read()
         assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert dict(error.value.trailing_metadata() or ())[DETAILS] == b"packed"
-    await server.stop(None)

@@ -6,11 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
-from unittest.mock import Mock
 
 import grpc
 import pytest
-from ray.serve._private.grpc_util import gRPCGenericServer
 from ray.serve.generated.serve_pb2 import HealthzResponse
 
 from deployments.proxy import grpc_health
@@ -19,6 +17,7 @@ from deployments.proxy.grpc_services import add_services
 from deployments.proxy.http_middleware import STAYS_READY_S
 from specdec.health import health_pb2 as health
 from specdec.v1 import generation_pb2 as pb
+from tests.deployments.proxy.grpc_server import channel_to
 
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = (
     health.HealthCheckResponse.SERVING,
@@ -91,13 +90,8 @@ class Client:
 async def checked() -> AsyncIterator[tuple[Proxy, Client]]:
     """A proxy that serves, and a client that checks its health."""
     proxy = Proxy()
-    server = gRPCGenericServer(proxy.factory, extra_options=[])
-    add_services(Mock(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with channel_to(proxy.factory, add_services) as channel:
         yield proxy, Client(channel)
-    await server.stop(None)
 
 
 @pytest.fixture(autouse=True)

@@ -10,12 +10,10 @@ from unittest.mock import AsyncMock, Mock
 
 import grpc
 import pytest
-from ray.serve._private.grpc_util import gRPCGenericServer
 
 from deployments.proxy import grpc_guard as grpc_readers
-from deployments.proxy.grpc_errors import add_generation_service
 from specdec.v1 import generation_pb2 as pb
-from specdec.v1 import generation_pb2_grpc as pb_grpc
+from tests.deployments.proxy.grpc_server import generation_of
 
 UNREAD_S = 0.5
 LARGE = pb.GenerateResponse(text="x" * 2**20)
@@ -49,13 +47,8 @@ class Answers:
 @contextlib.asynccontextmanager
 async def stream_of(answers: Answers) -> AsyncIterator[Any]:
     """What a client of Generate reads from."""
-    server = gRPCGenericServer(answers.handler, extra_options=[])
-    add_generation_service(Mock(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield pb_grpc.GenerationServiceStub(channel).Generate(pb.GenerateRequest())
-    await server.stop(None)
+    async with generation_of(answers.handler) as stub:
+        yield stub.Generate(pb.GenerateRequest())
 
 
 @pytest.fixture(autouse=True)

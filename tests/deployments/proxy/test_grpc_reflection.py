@@ -10,11 +10,11 @@ import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from ray.serve._private.grpc_util import gRPCGenericServer
 
 from deployments.proxy.grpc_services import add_services
 from specdec.health import health_pb2
 from specdec.v1 import generation_pb2
+from tests.deployments.proxy.grpc_server import channel_to
 
 GENERATION = "specdec.v1.GenerationService"
 HEALTH = "grpc.health.v1.Health"
@@ -28,15 +28,9 @@ Request, Response = (
 
 def answers(requests: Sequence[Request]) -> list[Response]:
     async def ask() -> list[Response]:
-        server = gRPCGenericServer(Mock(), extra_options=[])
-        add_services(Mock(), server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        async with channel_to(Mock(), add_services) as channel:
             stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-            found = [answer async for answer in stub.ServerReflectionInfo(iter(requests))]
-        await server.stop(None)
-        return found
+            return [answer async for answer in stub.ServerReflectionInfo(iter(requests))]
 
     return asyncio.run(ask())
 
