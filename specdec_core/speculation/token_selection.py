@@ -122,16 +122,14 @@ def counts(group: CandidateBatch, cost: PassPrices) -> list[CandidateSize]:
     margin = _UNDRAFTED_MARGIN * log2(1 + num_undrafted)
     num_kept, num_drafted = 0, len(expected) - 1
     while num_kept < num_drafted:
-        end = cost.last_alike(num_sequences + num_kept + 1)
-        num_kept = min(end - num_sequences, num_drafted)
-        tokens = num_sequences + expected[num_kept]
-        pass_s, spread = cost.price(num_sequences, num_sequences + num_kept)
+        num_kept = min(cost.last_alike(num_sequences + num_kept + 1) - num_sequences, num_drafted)
+        num_rows, tokens = num_sequences + num_kept, num_sequences + expected[num_kept]
+        pass_s, spread = cost.price(num_sequences, num_rows)
         seconds = spent_s + pass_s * exp(spread**2 / 2.0)
         rate = tokens / seconds
         with_margin = tokens / (seconds + margin * max(seconds - spent_s - plain_s, 0.0))
         optimistic = tokens / (spent_s + max(pass_s * exp(-_OPTIMISM * spread), optimistic_s))
-        size = num_kept, num_sequences + num_kept, rate, with_margin, optimistic, seconds
-        sizes.append(CandidateSize(*size))
+        sizes.append(CandidateSize(num_kept, num_rows, rate, with_margin, optimistic, seconds))
     return sizes
 
 
