@@ -92,28 +92,29 @@ class KPolicy(Protocol):
     """A policy that decides how many tokens to draft and to check, and says why.
 
     Draft steps are decided once per round, for the next batch of a draft replica. Checked tokens
-    are decided once per batch of a target, when its rows are known.
+    are decided once per batch of a target, when its rows are known. A policy that derives from
+    this class and defines `terms` and `draft_steps` alone learns nothing, and checks all tokens.
     """
 
     @property
     def is_selective(self) -> bool:
         """Whether `num_checked` may leave drafted tokens out. If not, it is not called."""
-        ...
+        return False
 
     @property
     def figures(self) -> Mapping[str, float]:
         """Present estimates of the policy, for monitoring."""
-        ...
+        return {}
 
     @property
     def is_draft_short(self) -> bool:
         """Whether draft replicas lack time for all rounds. If so, rows that wait for a draft may
         skip drafting."""
-        ...
+        return False
 
     def welcome(self, info: ReplicaInfo) -> None:
         """Note that a replica has registered."""
-        ...
+        return
 
     def terms(self, source: str, num_live: int) -> Terms:
         """Return what the local drafter `source` may offer. `num_live` sequences share the target.
@@ -142,7 +143,8 @@ class KPolicy(Protocol):
 
         Called for batches with drafted tokens. `tile_rows`: see ReplicaInfo.
         """
-        ...
+        reason = DraftLengthReason.CONFIGURED
+        return [decision(len(row.offer.tokens), reason) for row in rows]
 
     def learn(
         self, history: AcceptanceHistory, source: str, offer: Offer, chosen: Sequence[int]
@@ -151,8 +153,8 @@ class KPolicy(Protocol):
 
         The target may have seen only a part of the offer, or nothing.
         """
-        ...
+        return
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         """Learn what a group committed and what it cost. `seconds` includes the host's part."""
-        ...
+        return

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import ClassVar
 
 from specdec_core.config import KPolicyName, SchedulerConfig
-from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo
 from specdec_core.speculation.acceptance import AcceptanceHistory
-from specdec_core.speculation.drafter import Offer
 from specdec_core.speculation.goodput import GoodputPolicy
 from specdec_core.speculation.k_policy import (
     Decision,
@@ -33,15 +28,8 @@ def make_k_policy(config: SchedulerConfig) -> KPolicy:
     return FixedPolicy(speculation.num_draft_tokens)
 
 
-class _Configured:
-    """A policy that learns nothing. It checks every token that it lets drafters offer."""
-
-    is_selective: ClassVar[bool] = False
-    is_draft_short: ClassVar[bool] = False
-    figures: ClassVar[Mapping[str, float]] = MappingProxyType({})
-
-    def welcome(self, info: ReplicaInfo) -> None:
-        pass
+class _Configured(KPolicy):
+    """A policy whose K is configured."""
 
     def k_of(self, num_live: int) -> int:
         """Return K while `num_live` sequences share a target."""
@@ -60,18 +48,6 @@ class _Configured:
     ) -> Decision:
         k = 0 if local is not None else min(self.k_of(num_live), limit)
         return decision(k, DraftLengthReason.CONFIGURED)
-
-    def num_checked(self, rows: Sequence[OfferedRow], tile_rows: int) -> list[Decision]:
-        reason = DraftLengthReason.CONFIGURED
-        return [decision(len(row.offer.tokens), reason) for row in rows]
-
-    def learn(
-        self, history: AcceptanceHistory, source: str, offer: Offer, chosen: Sequence[int]
-    ) -> None:
-        pass
-
-    def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True)
