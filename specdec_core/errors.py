@@ -20,13 +20,6 @@ class InvalidRequestError(SpecdecError, ValueError):
         self.code = code
 
 
-def check_range(name: str, value: float, low: float, high: float, wording: str) -> None:
-    """Raise InvalidRequestError unless `low` <= `value` <= `high`. `wording` describes that
-    range."""
-    if not low <= value <= high:
-        raise out_of_range(name, value, low, high, wording)
-
-
 def out_of_range(
     name: str, value: float, low: float, high: float, wording: str
 ) -> InvalidRequestError:

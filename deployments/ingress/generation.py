@@ -48,7 +48,7 @@ from deployments.text.chat_rendering import ChatOptions
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.tokenizer import TextModel
 from specdec_core.config import SpeculationConfig
-from specdec_core.errors import InvalidRequestError, check_range
+from specdec_core.errors import InvalidRequestError, out_of_range
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams, derive_seed
 from specdec_core.speculation.registry import draft_limit, draft_method, spec_methods
@@ -345,10 +345,10 @@ class GenerationService:
     def _check_speculation(self, ask: GenerationRequest) -> None:
         """Check that this server can use the request's K and method."""
         limit = self._speculation.num_draft_tokens
-        if ask.num_draft_tokens is not None:
+        if ask.num_draft_tokens is not None and not 0 <= ask.num_draft_tokens <= limit:
             wording = f"in 0..{limit}, the server's spec_tokens"
             name = "speculative.num_speculative_tokens"
-            check_range(name, ask.num_draft_tokens, 0, limit, wording)
+            raise out_of_range(name, ask.num_draft_tokens, 0, limit, wording)
         if ask.spec_method is None:
             return
         known = spec_methods(has_draft_model=self._speculation.uses_draft_model)
@@ -368,8 +368,8 @@ class GenerationService:
         own = self._sampling_defaults
         longest = min(room, own.get("max_tokens", room), room if limit is None else limit)
         field, most = ask.max_tokens_field, ask.sampling.get("max_tokens")
-        if most is not None:
-            check_range(field, most, 1, math.inf, "at least 1")
+        if most is not None and most < 1:
+            raise out_of_range(field, most, 1, math.inf, "at least 1")
         if resolved is None:
             seed = random.randrange(_DRAWN_SEEDS)
             defaults = SamplingParams(**own | {"seed": seed, "max_tokens": longest})

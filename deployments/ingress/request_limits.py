@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from deployments.errors import ContextLengthError
 from deployments.ingress.generation_request import MAX_ENTRIES
-from specdec_core.errors import InvalidRequestError, check_range
+from specdec_core.errors import InvalidRequestError, out_of_range
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 4_096
@@ -177,7 +177,8 @@ def last_ids(prompt_token_ids: Sequence[int], count: int | None) -> Sequence[int
     """Return the prompt, or its last `count` IDs. Raises InvalidRequestError."""
     if count is None:
         return prompt_token_ids
-    check_range("truncate_prompt_tokens", count, 1, math.inf, "at least 1")
+    if count < 1:
+        raise out_of_range("truncate_prompt_tokens", count, 1, math.inf, "at least 1")
     return prompt_token_ids[-count:]
 
 

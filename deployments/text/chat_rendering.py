@@ -180,7 +180,8 @@ class Marks:
 
     def __init__(self) -> None:
         self._shared = str(secrets.randbelow(10**15) + 10**15)
-        self._refusals: list[InvalidRequestError] = []
+        self._refusals: list[tuple[str, str]] = []
+        """Field and reason of the refusal, if the mark of this number is not shown."""
         self._end = ""
 
     def put(self, given: TemplateInput) -> TemplateInput:
@@ -209,14 +210,13 @@ class Marks:
         if is_cut:
             rendered = rendered[: rendered.rfind(self._end) + len(self._end)]
         shown = {after[:_NUM_DIGITS] for after in rendered.split(self._shared)[1:]}
-        for number, refusal in enumerate(self._refusals):
+        for number, (where, reason) in enumerate(self._refusals):
             if f"{number:0{_NUM_DIGITS}}" not in shown:
-                raise refusal
+                message = f"{where}: {reason}"
+                raise InvalidRequestError(message, param=where, code="unsupported_value")
 
     def _new(self, where: str, reason: str) -> str:
-        self._refusals.append(
-            InvalidRequestError(f"{where}: {reason}", param=where, code="unsupported_value")
-        )
+        self._refusals.append((where, reason))
         return f"{self._shared}{len(self._refusals) - 1:0{_NUM_DIGITS}}"
 
     def _text(self, where: str, role: str, content: str) -> str:

@@ -37,7 +37,7 @@ from deployments.text.structured_output import (
     regex,
 )
 from deployments.validation_errors import describe, path_of
-from specdec_core.errors import InvalidRequestError, check_range
+from specdec_core.errors import InvalidRequestError, out_of_range
 from specdec_core.grammar import GrammarSpec
 from specdec_core.sampling_params import MAX_LOGPROBS
 
@@ -312,7 +312,9 @@ class ChatBody(ChatFields, CommonBody):
 
     def to_request(self) -> GenerationRequest:
         num_logprobs = self.top_logprobs or 0
-        check_range("top_logprobs", num_logprobs, 0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}")
+        if not 0 <= num_logprobs <= MAX_LOGPROBS:
+            limits = f"in 0..{MAX_LOGPROBS}"
+            raise out_of_range("top_logprobs", num_logprobs, 0, MAX_LOGPROBS, limits)
         if num_logprobs and not self.logprobs:
             raise InvalidRequestError(
                 f"top_logprobs={num_logprobs} needs logprobs=true", param="top_logprobs"
