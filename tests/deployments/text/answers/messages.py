@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deployments.text.answers.reading import AnswerDelta, Answers
+from deployments.text.chat_messages import TemplateInput
 from deployments.text.chat_rendering import ChatTemplate
 
 ARGUMENTS: Mapping[str, Any] = {
@@ -100,10 +101,21 @@ def message_of(found: AnswerDelta) -> Message:
 
 
 def rendered(
-    template: ChatTemplate, messages: Sequence[Mapping[str, Any]], **variables: Any
+    template: ChatTemplate,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    add_generation_prompt: bool,
+    **variables: Any,
 ) -> str:
-    shared = {"tools": TOOLS, "bos_token": "<bos>", "eos_token": "<eos>", "messages": messages}
-    return template.render(shared | variables)
+    marks = {"bos_token": "<bos>", "eos_token": "<eos>"}
+    return template.render(
+        TemplateInput(
+            messages=list(messages),
+            tools=TOOLS,
+            add_generation_prompt=add_generation_prompt,
+            variables=marks | variables,
+        )
+    )
 
 
 def written(
