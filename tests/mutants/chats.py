@@ -10,8 +10,8 @@ MUTANTS = (
     Mutant(
         name="dropped-messages-pass",
         path="deployments/text/chat_rendering.py",
-        old="                raise refusal",
-        new="                pass",
+        old='raise InvalidRequestError(message, param=where, code="unsupported_value")',
+        new="pass",
         breaks="an instruction that the template does not show is lost",
         killed_by=_TEMPLATES + "test_what_a_template_drops_is_refused_by_its_field",
     ),
