@@ -23,7 +23,8 @@ def local_folder(path_or_id: str, revision: str | None = None) -> Path:
     folder = Path(path_or_id).expanduser()
     if folder.is_dir():
         return folder
-    if _looks_like_a_path(path_or_id):
+    # Hub IDs are `name` or `owner/name`. Anything absolute, relative or deeper is a path.
+    if path_or_id.startswith(("/", ".", "~")) or path_or_id.count("/") > 1:
         raise ModelNotSupportedError(f"there is no model folder at {path_or_id}")
     try:
         return Path(
@@ -38,11 +39,6 @@ def local_folder(path_or_id: str, revision: str | None = None) -> Path:
         raise ModelNotSupportedError(
             f"{path_or_id} is neither a folder nor a model that can be downloaded: {error}"
         ) from error
-
-
-def _looks_like_a_path(path_or_id: str) -> bool:
-    """Hub ids are `name` or `owner/name`; anything absolute, relative or deeper is a path."""
-    return path_or_id.startswith(("/", ".", "~")) or path_or_id.count("/") > 1
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -64,11 +60,7 @@ def model_digest(folder: Path) -> str:
     digest = hashlib.sha256((folder / "config.json").read_bytes())
     for file in weight_files(folder):
         digest.update(f"{file.name} {file.stat().st_size}".encode())
-        digest.update(_safetensors_header(file))
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(_HEADER_LENGTH_BYTES), "little")
+            digest.update(stream.read(length))
     return digest.hexdigest()
-
-
-def _safetensors_header(file: Path) -> bytes:
-    with file.open("rb") as stream:
-        length = int.from_bytes(stream.read(_HEADER_LENGTH_BYTES), "little")
-        return stream.read(length)

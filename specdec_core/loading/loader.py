@@ -169,7 +169,9 @@ def load_model(
     config = config or LoadConfig()
     folder = local_folder(path_or_id, config.revision)
     model_config = _model_config(folder)
-    max_model_len = config.max_model_len or _max_positions(model_config)
+    # `check_supported` refuses a model that does not state its maximum length.
+    stated_len = getattr(model_config, "max_position_embeddings", None)
+    max_model_len = config.max_model_len or int(stated_len or 1)
     check_supported(model_config, max_model_len)
     weight_files(folder)
     vocab_size = len(load_tokenizer(str(folder)))
@@ -269,12 +271,6 @@ def _model_config(folder: Path) -> PreTrainedConfig:
     except (OSError, ValueError) as error:
         raise ModelNotSupportedError(f"no usable config.json in {folder}: {error}") from error
     return config
-
-
-def _max_positions(config: PreTrainedConfig) -> int:
-    """Return the model's maximum length. `check_supported` refuses a model that does not state
-    one."""
-    return int(getattr(config, "max_position_embeddings", None) or 1)
 
 
 def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel | LlamaModel:

@@ -78,7 +78,10 @@ def share_of(
 
 def build_runner(weights: PreTrainedModel | LlamaModel, plan: MemoryPlan) -> ModelRunner:
     """Return the model with its cache, recorder and attention for its device."""
-    _configure_device(weights.device)
+    if weights.device.type == "cuda":
+        # Before anything is measured. PyTorch prefers cuDNN's attention on an H100, but it makes a
+        # plan for each new shape, and passes have many shapes.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     attention = None if plan.enforce_eager else block_attention_for(weights)
     tokens = plan.kv_cache_tokens or _planned_blocks(weights, plan, attention) * BLOCK_SIZE
     if tokens < plan.max_model_len:
@@ -97,13 +100,6 @@ def build_runner(weights: PreTrainedModel | LlamaModel, plan: MemoryPlan) -> Mod
         block_attention=attention,
         max_choices=plan.max_choices,
     )
-
-
-def _configure_device(device: torch.device) -> None:
-    """Disable cuDNN's attention before anything is measured. PyTorch prefers it on an H100, but it
-    makes a plan for each new shape, and passes have many shapes."""
-    if device.type == "cuda":
-        torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def block_attention_for(weights: PreTrainedModel | LlamaModel) -> BlockAttention | None:

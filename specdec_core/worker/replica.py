@@ -185,11 +185,8 @@ class Replica:
 
     def _matched(self, row: LeaseRow, cached: CachedSequence) -> LeaseRow:
         """Reuse whole blocks that other sequences cached for the row's new IDs; return the row with
-        the IDs that are left to feed.
-
-        A row that samples still feeds its last token, because cached blocks hold no logits. A row
-        that scores its prompt needs the logits of all tokens.
-        """
+        the IDs that are left to feed. A row that samples still feeds its last token, because cached
+        blocks hold no logits. A row that scores its prompt needs the logits of all tokens."""
         base_len, size, prompt_len = row.base_len, self._block_size, cached.rules.prompt_len
         cached.num_matched = 0
         if self._cache is None:

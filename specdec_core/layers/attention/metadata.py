@@ -197,10 +197,8 @@ def append_blocks(numbers: array[int], slots: Sequence[int], width: int, kv: KVB
 
 
 def flat_indices(batch: ForwardInput, kv: KVBlocks) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return input_ids, position_ids, write_index and logits_index of AttentionMetadata.
-
-    They are views of one tensor. With one row, creating a tensor costs more than its content.
-    """
+    """Return input_ids, position_ids, write_index and logits_index of AttentionMetadata: views of
+    one tensor. With one row, creating a tensor costs more than its content."""
     size = kv.block_size
     positions: list[int] = []
     pool_rows: list[int] = []
