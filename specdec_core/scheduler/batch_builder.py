@@ -193,7 +193,9 @@ class BatchBuilder:
         if reservation.row is not None or (sequence.draft is not None and sequence.is_drafting):
             ready.mark_in_flight(sequence.sequence_id, reservation.replica_id)
             return
-        proposal = self._proposer.proposal(sequence)
+        assert sequence.round is not None, "begin_rounds comes before"
+        offer = sequence.round.proposal
+        proposal = offer.tokens if offer is not None else self._proposer.stopgap(sequence)
         if proposal is not None:
             chunk, is_alone = self._config.prefill_chunk, len(replica.sequences) == 1
             row = plan_verification(sequence, reservation, proposal, chunk, is_alone=is_alone)

@@ -140,7 +140,8 @@ class LiveRequests:
         self, sequence: Sequence, tokens: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]
     ) -> None:
         """Commit tokens, at least one, and send them to the client."""
-        event = TokenEvent(sequence.request_id, sequence.num_emitted, tokens)
+        index = len(sequence.ids) - sequence.num_prompt
+        event = TokenEvent(sequence.request_id, index, tokens)
         if logprobs or sequence.prompt_logprobs:
             prompt_logprobs, sequence.prompt_logprobs = sequence.prompt_logprobs, ()
             event = event._replace(logprobs=logprobs, prompt_logprobs=prompt_logprobs)

@@ -89,12 +89,9 @@ class Proposer:
         if drafted or orphans:
             self._ask_drafts(drafted, orphans, replicas, targets_per_draft)
 
-    def proposal(self, sequence: Sequence) -> tuple[int, ...] | None:
-        """Return the tokens that the target checks now; None if the draft comes first."""
-        current = sequence.round
-        assert current is not None, "begin_rounds comes before"
-        if current.proposal is not None:
-            return current.proposal.tokens
+    def stopgap(self, sequence: Sequence) -> tuple[int, ...] | None:
+        """Return what the target checks if no draft replica has answered; None to wait for one."""
+        current = _round_of(sequence)
         if sequence.draft is None and current.local is not None:
             return current.local.tokens
         return None if self.next_role(sequence) is Role.DRAFT else ()

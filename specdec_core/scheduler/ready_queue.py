@@ -225,13 +225,15 @@ class ReadyQueue:
 
     def enqueue(self, row: ScheduledRow) -> None:
         """Note that a sequence is ready to run this row."""
-        self.remove(row.sequence.sequence_id)
+        sequence_id = row.sequence.sequence_id
+        if self._in_flight.pop(sequence_id, None) is None:  # it is nearly always in flight
+            self.remove(sequence_id)
         if row.sequence.is_background:
-            self._background[row.sequence.sequence_id] = row
+            self._background[sequence_id] = row
         elif self._max_prefill is not None and row.num_catching_up:
             key = prefill_key(row)
             insort(self._prefill_keys, key)
-            self.prefill[key[1]] = key, row
+            self.prefill[sequence_id] = key, row
         else:
             self.decoding.put(row)
 

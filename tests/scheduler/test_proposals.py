@@ -44,6 +44,6 @@ def test_what_follows_one_equal_token_is_left_out_where_many_live(
     sequence.target = KVReservation("target")
     target: Any = SimpleNamespace(sequences=range(num_live))
     proposer.begin_rounds([sequence], {"target": target}, 1.0)
-    assert proposer.proposal(sequence) == found
+    assert sequence.round.proposal.tokens == found
     told = estimates(match_len, 3, is_drawn=True) if match_len else ((), ())
     assert sequence.round.local[1:] == told
