@@ -193,16 +193,13 @@ class GenerationService:
             raise UnknownModelError(f"model {name!r} is not served here: use {self.model_name!r}")
 
     def prepare(
-        self,
-        prompt_token_ids: Sequence[int],
-        ask: GenerationRequest,
-        params: SamplingParams | None = None,
+        self, prompt: Sequence[int], ask: GenerationRequest, params: SamplingParams | None = None
     ) -> Generation:
         """Check everything but the model and the grammar. Raises InvalidRequestError and kin.
         `params` are those of another prompt of the same request, which were checked."""
-        kept = last_ids(prompt_token_ids, ask.truncate_prompt_tokens)
+        kept = last_ids(prompt, ask.truncate_prompt_tokens)
         self.limits.check_prompt(len(kept), self.max_model_len, ask.prompt_field)
-        prompt = self.text.check_ids(kept, ask.prompt_field)
+        prompt_token_ids = self.text.check_ids(kept, ask.prompt_field)
         if ask.stop:
             check_stop(ask.stop)
         if ask.num_draft_tokens is not None or ask.spec_method is not None:
@@ -211,8 +208,8 @@ class GenerationService:
         timeouts = [t for t in (ask.timeout_s, self.limits.timeout_s) if t is not None]
         request = Request(
             request_id=ask.request_id or self.pool.new_request_id(),
-            prompt_token_ids=prompt,
-            params=self._sampling(len(prompt), ask, params),
+            prompt_token_ids=prompt_token_ids,
+            params=self._sampling(len(prompt_token_ids), ask, params),
             end_token_ids=self.text.end_token_ids,
             speculation_enabled=ask.speculation_enabled,
             num_draft_tokens=ask.num_draft_tokens,

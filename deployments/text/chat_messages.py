@@ -155,15 +155,14 @@ def _content(where: str, role: str, message: Mapping[str, Any]) -> str:
     texts = []
     for part in content if isinstance(content, list) else [content]:
         if part is not None:
-            texts.append(_part_text(f"{where}.content", part))
+            is_text = isinstance(part, str)
+            texts.append(part if is_text else _part_text(f"{where}.content", part))
     if message.get("refusal"):
         texts.append(_text(f"{where}.refusal", message["refusal"]))
     return "\n".join(filter(None, texts))
 
 
 def _part_text(where: str, part: Any) -> str:
-    if isinstance(part, str):
-        return part
     if not isinstance(part, dict):
         raise _wrong_type(where, "a string or a list of parts")
     kind = part.get("type")
