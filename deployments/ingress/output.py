@@ -89,7 +89,7 @@ class Output:
         hidden = {} if view.shows_special_tokens else view.hidden_tokens
         self._detokenizer = answer_detokenizer(text, prompt_token_ids, hidden)
         self._hidden = text.hidden_tokens if hidden is None else hidden
-        self._stops = StopStrings(stop)
+        self._stops = StopStrings(stop) if stop else None
         self._view = view
         self._params = params
         self._num_chars = 0
@@ -105,24 +105,27 @@ class Output:
         num_shown = len(event.token_ids) - is_ended
         for count, token_id in enumerate(event.token_ids, start=1):
             offsets.append(self._num_chars)
-            if count <= num_shown:
-                # Before min_tokens a stop string ends nothing, just as no stop token ID would.
-                is_early = event.index + count <= self._params.min_tokens
-                text = self._detokenizer.add(token_id)
-                self._num_chars += len(text)
-                shown += stops.add(text, is_exempt=is_early)
-                if token_id in self._hidden:
-                    special = self._hidden[token_id]
-                    shown += stops.add(special, is_exempt=is_early, is_hidden=True)
+            if count > num_shown:
+                continue
+            text = self._detokenizer.add(token_id)
+            self._num_chars += len(text)
+            if stops is None:
+                shown += text
+                continue
+            # Before min_tokens a stop string ends nothing, just as no stop token ID would.
+            is_early = event.index + count <= self._params.min_tokens
+            shown += stops.add(text, is_exempt=is_early)
+            if token_id in self._hidden:
+                shown += stops.add(self._hidden[token_id], is_exempt=is_early, is_hidden=True)
             if stops.stop_string is not None:
                 break
         else:
             if event.finish_reason is not None:
-                shown += stops.add(self._detokenizer.flush())
-                shown += stops.flush()
+                rest = self._detokenizer.flush()
+                shown += rest if stops is None else stops.add(rest) + stops.flush()
         finish_reason = event.finish_reason
         stop_reason: int | str | None = None
-        if stops.stop_string is not None:
+        if stops is not None and stops.stop_string is not None:
             finish_reason, stop_reason = FinishReason.STOP, stops.stop_string
             shown += stops.stop_string if self._view.includes_stop else ""
         elif finish_reason is FinishReason.STOP and event.token_ids:

@@ -31,8 +31,6 @@ class StopStrings:
         string that ends in exempt text is text like any other."""
         if self.stop_string is not None:
             return ""
-        if not self._stops:
-            return "" if is_hidden else text
         if is_hidden:
             self._hidden.append((len(self._held), len(self._held) + len(text)))
         self._held += text
@@ -47,8 +45,7 @@ class StopStrings:
 
     def flush(self) -> str:
         """Return what was held back, when no stop string came of it."""
-        has_rest = self._held and self.stop_string is None
-        return self._take(len(self._held)) if has_rest else ""
+        return self._take(len(self._held)) if self.stop_string is None else ""
 
     def _take(self, count: int) -> str:
         """Remove `count` characters from the held text; return those that are shown."""
