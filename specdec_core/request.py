@@ -157,10 +157,7 @@ class Request:
 def cut_at_stop(
     tokens: tuple[int, ...], stop_ids: frozenset[int], budget: int
 ) -> tuple[tuple[int, ...], FinishReason | None]:
-    """Cut newly chosen `tokens` at the first stop ID (kept) or at `budget` tokens.
-
-    Return the tokens to emit and the reason why the request ended, or None if it continues.
-    """
+    """Return `tokens` up to the first stop ID or to `budget` tokens, and why the request ends."""
     if not stop_ids.isdisjoint(tokens):
         for count, token in enumerate(tokens[:budget], start=1):
             if token in stop_ids:

@@ -6,7 +6,8 @@ V vocabulary, C candidates of a row (sampling/filters.py), W columns of a row (s
 On a CPU our kernels decide nearly every row (sampling/cpu.py). The other rows, and all rows on
 other devices, are decided here. At temperature 0 the greatest logit wins. Otherwise a row's first
 candidates decide if they show that no other ID can win. If they do not, the row is searched
-further. Every way leads to the same choice.
+further. Every way leads to the same choice. It depends only on the row, and ties go to the lowest
+ID.
 """
 
 from __future__ import annotations
@@ -51,11 +52,8 @@ _LOW_TEMPERATURE = 0.4
 
 
 def choose(logits: Tensor, rows: Sequence[SampleRow], vocab_size: int) -> list[int]:
-    """Choose an ID below `vocab_size` for every row of `logits`, [N, V], or NO_CHOICE.
-
-    A row's choice depends only on that row. Ties go to the lowest ID. The call waits for the device
-    once, and again for rows that their first candidates leave undecided.
-    """
+    """Choose an ID below `vocab_size` for every row of `logits`, [N, V], or NO_CHOICE. Waits for
+    the device, and again for rows that their first candidates leave undecided."""
     assert logits.shape[0] == len(rows)
     z_NV = logits[:, :vocab_size]
     if any([row.rules.logit_fields for row in rows]):

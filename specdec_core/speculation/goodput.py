@@ -254,14 +254,19 @@ class GoodputPolicy:
         self.verify.observe(size, num_fed + num_drafted, seconds, num_cached / size)
         for source in self._sources.values():
             source.backoff.note_pass()
-        if self._steps_since and self.num_passes_unused >= self.trial_interval:
+        self.last_steps, self._steps_since = self._steps_since, 0
+        if self.last_steps:
+            self._observe_use(num_drafted, sum(row.num_accepted for row in result.rows))
+        else:
+            self.num_passes_unused, self.is_promising = self.num_passes_unused + 1, False
+
+    def _observe_use(self, num_drafted: int, num_accepted: int) -> None:
+        """Note a target pass after the draft model was used."""
+        if self.num_passes_unused >= self.trial_interval:
             self.trial_interval = min(2 * self.trial_interval, _LONGEST_INTERVAL)
             self._by_model.forget(_REMEMBERED)
-        self.num_passes_unused = 0 if self._steps_since else self.num_passes_unused + 1
-        self.is_promising = self._steps_since > 0 and num_drafted < 2 * sum(
-            row.num_accepted for row in result.rows
-        )
-        self.last_steps, self._steps_since = self._steps_since, 0
+        self.num_passes_unused = 0
+        self.is_promising = 2 * num_accepted > num_drafted
 
     @property
     def _by_model(self) -> AcceptanceEstimator:

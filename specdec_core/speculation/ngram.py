@@ -140,10 +140,8 @@ class NgramIndex:
         return tuple(copied)
 
     def _catch_up(self) -> None:
-        """Index the IDs that are new. A table that they would fill is put aside for a larger
-        one."""
         ids, links, table = self._ids, self._links, self._table
-        if len(ids) > self._begin + len(table):
+        if len(ids) > self._begin + len(table):  # put the full table aside for a larger one
             if table:
                 self._older += (table,)
             self._begin = len(links)

@@ -79,13 +79,10 @@ def row_prices(times: Sequence[StepTime]) -> str:
 
 
 def _position(points: Sequence[float], x: float) -> tuple[int, float]:
-    """Return the point before `x`, and the distance of `x` from it in steps to the next point.
-
-    The first and the last step reach beyond all points.
-    """
+    """Return the point before `x`, and the distance of `x` from it in steps to the next point."""
     if len(points) == 1:
         return 0, 0.0
-    low = min(max(bisect_right(points, x) - 1, 0), len(points) - 2)
+    low = min(max(bisect_right(points, x) - 1, 0), len(points) - 2)  # the ends reach beyond
     return low, (x - points[low]) / (points[low + 1] - points[low])
 
 
@@ -361,13 +358,8 @@ class PassPrices:
 
     def _spread_between(self, one: _Coordinates, other: _Coordinates) -> float:
         """Return the variance of the difference between two points of the curve."""
-        (knot, way, _), (last_knot, last_way, _) = one, other
-        apart = (
-            (knot, 1.0 - way),
-            (knot + 1, way),
-            (last_knot, last_way - 1.0),
-            (last_knot + 1, -last_way),
-        )
+        (knot, way, _), (last, last_way, _) = one, other
+        apart = (knot, 1.0 - way), (knot + 1, way), (last, last_way - 1.0), (last + 1, -last_way)
         variance = 0.0
         for row, weight in apart:
             for column, other_weight in apart:

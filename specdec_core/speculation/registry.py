@@ -77,7 +77,10 @@ def offers_of(
 
 
 class LocalDrafters:
-    """The drafters of one scheduler or engine. Each is made when a request first needs it."""
+    """The drafters of one scheduler or engine. Each is made when a request first needs it.
+
+    Prompt lookup serves the methods of draft models: before the model, or in its place.
+    """
 
     def __init__(self, config: SpeculationConfig) -> None:
         """Raise InvalidRequestError if the configuration names an unknown method."""
@@ -88,10 +91,7 @@ class LocalDrafters:
         """Whether any of them learns from passes."""
 
     def of(self, method: str) -> Drafter | None:
-        """Return the local drafter of a method; None if it has none.
-
-        Prompt lookup serves the methods of draft models: before the model, or in its place.
-        """
+        """Return the local drafter of a method; None if it has none."""
         if method == SpecMethod.NONE:
             return None
         name = str(SpecMethod.NGRAM if method in DRAFT_MODEL_METHODS else method)

@@ -94,12 +94,12 @@ class CandidateBatch(NamedTuple):
 def most_likely_first(runs: Sequence[DraftedRow]) -> tuple[list[int], list[float]]:
     """Return the row and the chance of every token, in the order in which they are kept.
 
-    Tokens of about the same chance are ordered by their position. After that, rows with more tokens
-    left come first, because the last rows of a batch keep its passes to themselves. `runs` are in
-    the order of their rows. No object is made per token.
+    `runs` are in the order of their rows. Tokens of about the same chance are ordered by their
+    position. No object is made per token.
     """
     longest = max([len(run.chances) for run in runs])
     buckets: list[list[DraftedRow]] = [[] for _ in range((_LEVELS + 1) * longest)]
+    # Rows with more tokens left come first: the last rows of a batch keep its passes to themselves.
     for run in sorted(runs, key=attrgetter("num_left"), reverse=True):
         for position, chance in enumerate(run.chances):
             buckets[int(_LEVELS + 0.5 - _LEVELS * chance) * longest + position].append(run)
@@ -162,17 +162,14 @@ class Exploration:
     """Passes that looks may still take."""
 
     def chosen(self, sizes: Sequence[CandidateSize], best: CandidateSize) -> CandidateSize:
-        """Return the size to look at, which may gain most for its price, or else `best`.
-
-        The price is in passes of the best size, for the tokens that the look is expected to lose.
-        """
+        """Return the size to look at, which may gain most for its price, or else `best`."""
         self.credit = min(self.credit + _EARNED_SHARE, _MAX_CREDIT)
         threshold = (1.0 + _LOOK_GAIN) * max(best.tokens_per_second, best.optimistic_rate)
         looked_at, most, spent = best, 0.0, 0.0
         for one in sizes:
             if one.optimistic_rate > threshold:
                 lost_share = 1.0 - one.tokens_per_second / best.tokens_per_second
-                price = max(lost_share * one.seconds / best.seconds, _MIN_LOOK)
+                price = max(lost_share * one.seconds / best.seconds, _MIN_LOOK)  # in passes
                 gain = (one.optimistic_rate - threshold) / price
                 if price <= self.credit and gain > most:
                     looked_at, most, spent = one, gain, price
