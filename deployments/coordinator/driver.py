@@ -273,12 +273,9 @@ class SchedulerDriver:
     def read_in_turn(
         self, replica: ConnectedReplica, message: pb.GroupResult
     ) -> asyncio.Future[None]:
-        """Let the run task read a result and pass it on.
-
-        Results are read in the order in which they came. The scheduler decides after each of them,
-        so that its replica gets leases before the next result is parsed. The future is done when
-        the result is read; it holds the error that was raised.
-        """
+        """Let the run task read a result, in the order in which results came. The scheduler decides
+        after each of them, so that its replica gets leases before the next one is parsed. The
+        future is done when the result is read, or holds the error that was raised."""
         done = asyncio.get_running_loop().create_future()
         self._results.append((replica, message, done))
         self._wake.set()

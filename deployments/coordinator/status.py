@@ -75,7 +75,7 @@ def pool_status(driver: SchedulerDriver) -> pb.PoolStatusResponse:
         ],
         stages=stage_statuses(driver.stages, driver.ingress_times),
         stage_bounds_s=BOUNDS_S,
-        requests=driver.ingress_times.requests.messages(),
+        requests=driver.ingress_times.requests(),
         k_policy={_FIGURES.get(name, name): n for name, n in counters.k_policy.items()},
         started_unix_s=driver.started_unix_s,
     )

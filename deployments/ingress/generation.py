@@ -318,7 +318,7 @@ class GenerationService:
                     piece = replace(piece, stats=stats)
                 if piece.finish_reason is not None:
                     ended = watch.end(event, piece.finish_reason, piece.stats)
-                    times.requests.observe(ended)
+                    times.observe(ended)
                 watch.last = piece
                 yield piece
                 if piece.finish_reason is not None:

@@ -97,7 +97,7 @@ class SchedulerClient:
         """Timer that ends the wait for targets."""
         self._num_others = 0
         """Requests of other ingresses in the last state of the coordinator."""
-        self._open = OpenRequests(lambda: self.times.requests.observe([REPLAY_DIVERGED]))
+        self._open = OpenRequests(lambda: self.times.observe([REPLAY_DIVERGED]))
         self._events: dict[str, Events] = {}
         """Events that the client of each open request has not read yet, by request ID."""
         self._aborts: dict[str, list[asyncio.Future[bool]]] = {}

@@ -261,21 +261,11 @@ def result_from_pb(
     by_row = (message.sequence_ids, statuses, cached_lens, nums_tokens, nums_accepted, matched)
     rows: list[RowResult] = []
     start = 0
-    for sequence_id, status, cached_len, num_tokens, num_accepted, num_matched in zip(
-        *by_row, strict=True
-    ):
-        end = start + num_tokens
-        rows.append(
-            RowResult(  # by place: keywords double its time
-                sequence_id,
-                _ROW_STATUSES_BACK[status],
-                cached_len,
-                ids[start:end],
-                num_accepted,
-                *((), (), "", num_matched),
-            )
-        )
-        start = end
+    for sequence_id, code, cached_len, num, accepted, found in zip(*by_row, strict=True):
+        status, tokens = _ROW_STATUSES_BACK[code], ids[start : start + num]
+        # By place: keywords double its time.
+        rows.append(RowResult(sequence_id, status, cached_len, tokens, accepted, (), (), "", found))
+        start += num
     for error in message.errors:
         rows[error.row] = rows[error.row]._replace(error=error.message)
     for entry in message.logprobs:

@@ -34,33 +34,6 @@ class Observation(NamedTuple):
 REPLAY_DIVERGED = Observation(REPLAY_DIVERGENCES, 0.0)
 
 
-class RequestHistograms:
-    """Histograms of ended requests. An ingress counts from its last report to the coordinator."""
-
-    def __init__(self) -> None:
-        self._histograms: dict[tuple[str, str], Histogram] = {}
-
-    def observe(self, observations: Iterable[Observation]) -> None:
-        for name, value, kind in observations:
-            self._of(name, kind).observe(value)
-
-    def add(self, messages: Iterable[pb.HistogramStatus]) -> None:
-        """Add reported histograms. Raises ValueError if buckets differ and LookupError for an
-        unknown metric."""
-        for message in messages:
-            self._of(message.name, message.kind).add(message.buckets, message.sum)
-
-    def messages(self) -> Iterator[pb.HistogramStatus]:
-        for (name, kind), found in self._histograms.items():
-            yield pb.HistogramStatus(name=name, kind=kind, sum=found.sum_s, buckets=found.buckets)
-
-    def _of(self, name: str, kind: str) -> Histogram:
-        histogram = self._histograms.get((name, kind))
-        if histogram is None:
-            histogram = self._histograms[name, kind] = Histogram(_BOUNDS[name])
-        return histogram
-
-
 class RequestWatch:
     """Times of one request at its ingress, from the receipt of its token IDs."""
 
@@ -147,14 +120,26 @@ class IngressTimes:
     """Time to convert token IDs to text, stop strings included."""
     respond: Timer = field(default_factory=Timer)
     """Time to convert chunks to JSON or messages."""
-    requests: RequestHistograms = field(default_factory=RequestHistograms)
-    """Durations of whole requests."""
+    histograms: dict[tuple[str, str], Histogram] = field(default_factory=dict)
+    """Histograms of ended requests, by the name of the metric and the value of its label."""
+
+    def observe(self, observations: Iterable[Observation]) -> None:
+        for name, value, kind in observations:
+            self._histogram(name, kind).observe(value)
 
     def add(self, message: coordination_pb2.IngressTimes) -> None:
+        """Add reported times. Raises ValueError if buckets differ and LookupError for an unknown
+        metric."""
         self.num_pieces += message.num_pieces
         self.detokenise.seconds += message.detokenise_s
         self.respond.seconds += message.respond_s
-        self.requests.add(message.requests)
+        for found in message.requests:
+            self._histogram(found.name, found.kind).add(found.buckets, found.sum)
+
+    def requests(self) -> Iterator[pb.HistogramStatus]:
+        """Yield the histograms as messages."""
+        for (name, kind), found in self.histograms.items():
+            yield pb.HistogramStatus(name=name, kind=kind, sum=found.sum_s, buckets=found.buckets)
 
     def take(self) -> coordination_pb2.IngressTimes:
         """Return the times as a message and reset them to zero."""
@@ -162,8 +147,14 @@ class IngressTimes:
             num_pieces=self.num_pieces,
             detokenise_s=self.detokenise.seconds,
             respond_s=self.respond.seconds,
-            requests=self.requests.messages(),
+            requests=self.requests(),
         )
-        self.requests = RequestHistograms()
         self.num_pieces, self.detokenise.seconds, self.respond.seconds = 0, 0.0, 0.0
+        self.histograms.clear()
         return message
+
+    def _histogram(self, name: str, kind: str) -> Histogram:
+        histogram = self.histograms.get((name, kind))
+        if histogram is None:
+            histogram = self.histograms[name, kind] = Histogram(_BOUNDS[name])
+        return histogram

@@ -9,9 +9,9 @@ from deployments.observability.metrics.families.requests import OBSERVED
 from deployments.observability.metrics.request_times import (
     IngressTimes,
     Observation,
-    RequestHistograms,
     RequestWatch,
 )
+from specdec.v1 import coordination_pb2
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
@@ -80,17 +80,15 @@ def test_who_was_not_served_to_the_end_is_not_observed(
 def test_what_is_taken_is_told_once_and_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
     ingress, coordinator = IngressTimes(), IngressTimes()
     for received_s in ([102.0, 103.0], [100.5, 109.0], [100.001]):
-        ingress.requests.observe(observed(monkeypatch, received_s))
+        ingress.observe(observed(monkeypatch, received_s))
         coordinator.add(ingress.take())
         assert not ingress.take().requests
     (found,) = (
-        one
-        for one in coordinator.requests.messages()
-        if one.name == "specdec_e2e_request_latency_seconds"
+        one for one in coordinator.requests() if one.name == "specdec_e2e_request_latency_seconds"
     )
     assert sum(found.buckets) == 3
     assert found.sum == pytest.approx(3.0 + 9.0 + 0.001)
-    assert {(one.name, one.kind) for one in coordinator.requests.messages()} >= {
+    assert {(one.name, one.kind) for one in coordinator.requests()} >= {
         ("gen_ai_client_token_usage", "input"),
         ("gen_ai_client_token_usage", "output"),
     }
@@ -105,4 +103,4 @@ def test_what_is_taken_is_told_once_and_adds_up(monkeypatch: pytest.MonkeyPatch)
 )
 def test_buckets_of_another_version_are_refused(message: pb.HistogramStatus) -> None:
     with pytest.raises((ValueError, LookupError)):
-        RequestHistograms().add([message])
+        IngressTimes().add(coordination_pb2.IngressTimes(requests=[message]))
