@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from specdec_core.messages import GroupLease, Role
 from specdec_core.request import FinishReason
@@ -96,6 +97,17 @@ class SchedulerCounters:
         return sum(self.group_sizes)
 
 
+class RoundTotals(NamedTuple):
+    """Totals of rounds, named as the fields of SchedulerCounters and AlgorithmStats."""
+
+    num_sequence_rounds: int
+    num_proposed_rounds: int
+    num_drafted: int
+    num_accepted: int
+    accepted_per_position: tuple[int, ...]
+    drafted_per_position: tuple[int, ...]
+
+
 @dataclass(eq=False, slots=True)
 class SchedulerStats:
     """Totals since the scheduler was made."""
@@ -154,39 +166,28 @@ class SchedulerStats:
         granted = {Role.TARGET: self.group_sizes.total(), Role.DRAFT: self.num_draft_leases}
         return LeaseCounts(granted=granted, expired={role: self.num_expired[role] for role in Role})
 
-    @property
-    def num_sequence_rounds(self) -> int:
-        return sum(self.rounds.values())
-
-    @property
-    def num_proposed_rounds(self) -> int:
-        return sum(count for (num_drafted, _), count in self.rounds.items() if num_drafted)
-
-    @property
-    def drafted_per_position(self) -> Counter[int]:
-        """Position -> number of rounds that drafted a token there."""
-        return _per_position(
-            (num_drafted, count) for (num_drafted, _), count in self.rounds.items()
-        )
-
-    @property
-    def accepted_per_position(self) -> Counter[int]:
-        return _per_position(
-            (num_accepted, count) for (_, num_accepted), count in self.rounds.items()
+    def round_totals(self) -> RoundTotals:
+        """Return the totals of all rounds so far."""
+        num_rounds = num_proposed = 0
+        drafted: Counter[int] = Counter()
+        accepted: Counter[int] = Counter()
+        for (num_drafted, num_accepted), count in self.rounds.items():
+            num_rounds += count
+            num_proposed += count if num_drafted else 0
+            for position in range(num_drafted):
+                drafted[position] += count
+            for position in range(num_accepted):
+                accepted[position] += count
+        return RoundTotals(
+            num_sequence_rounds=num_rounds,
+            num_proposed_rounds=num_proposed,
+            num_drafted=drafted.total(),
+            num_accepted=accepted.total(),
+            accepted_per_position=dense(accepted),
+            drafted_per_position=dense(drafted),
         )
 
 
 def dense(counter: Counter[int]) -> tuple[int, ...]:
     """Return the counts by index, zeros included."""
     return tuple(counter[index] for index in range(max(counter, default=-1) + 1))
-
-
-def _per_position(rounds: Iterable[tuple[int, int]]) -> Counter[int]:
-    """Return the rounds per position, from pairs of (tokens, rounds).
-
-    A round of n tokens has one at each of the positions 0 to n - 1.
-    """
-    per_position: Counter[int] = Counter()
-    for num_tokens, num_rounds in rounds:
-        per_position.update(dict.fromkeys(range(num_tokens), num_rounds))
-    return per_position

@@ -23,7 +23,7 @@ from specdec_core.messages import RowResult
 from specdec_core.model import ForwardInput
 from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling.token_logprobs import take_prompts
-from specdec_core.scheduler.stats import SchedulerStats, dense
+from specdec_core.scheduler.stats import SchedulerStats
 from specdec_core.speculation.drafter import Drafter, Observed
 from specdec_core.speculation.registry import LocalDrafters, draft_method, offers_of
 from specdec_core.stopwatch import Stopwatch
@@ -186,12 +186,7 @@ class PaddedRound:
         return AlgorithmStats(
             num_rounds=stats.group_sizes.total(),
             num_committed=stats.num_committed,
-            num_drafted=stats.drafted_per_position.total(),
-            num_accepted=stats.accepted_per_position.total(),
-            num_sequence_rounds=stats.num_sequence_rounds,
-            num_proposed_rounds=stats.num_proposed_rounds,
-            accepted_per_position=dense(stats.accepted_per_position),
-            drafted_per_position=dense(stats.drafted_per_position),
+            **stats.round_totals()._asdict(),
             num_groups=stats.group_sizes.total(),
             num_equal_length_groups=stats.num_equal_length_groups,
             seconds={
