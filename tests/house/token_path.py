@@ -24,11 +24,13 @@ from itertools import chain
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
+from unittest import mock
 
 import httpx
 
 from deployments.replica.model_host import host_model
 from deployments.text.tokenizer import load_text_model
+from deployments.wire import liveness
 from specdec_core.messages import Role
 from tests.deployments.hosted_target import HostedTarget, tiny_config
 from tests.deployments.http_server import application, listening
@@ -102,16 +104,18 @@ async def _service(folder: Path) -> AsyncIterator[str]:
     # A fixed K: the default policy goes by measured times, which differ from run to run.
     config = tiny_config(folder, spec_policy="fixed", spec_tokens=4, prompt_lookup_min=1)
     hosted = host_model(config, Role.TARGET, num_threads=1)
-    async with (
-        application(
-            text=load_text_model(str(folder)),
-            model_name="tiny",
-            make_target=lambda: HostedTarget(hosted),
-            config=config.scheduler_config(),
-        ) as (app, _),
-        listening(app) as url,
-    ):
-        yield url
+    # Without heartbeats, because they would run during some of the requests alone.
+    with mock.patch.multiple(liveness, HEARTBEAT_S=3600.0, SILENCE_S=3600.0):
+        async with (
+            application(
+                text=load_text_model(str(folder)),
+                model_name="tiny",
+                make_target=lambda: HostedTarget(hosted),
+                config=config.scheduler_config(),
+            ) as (app, _),
+            listening(app) as url,
+        ):
+            yield url
 
 
 async def _ask(url: str) -> None:
