@@ -91,25 +91,24 @@ class Request:
             raise InvalidRequestError(
                 f"timeout_s must be positive, got {self.timeout_s}", param="timeout_s"
             )
-        if len(self.emitted_token_ids) > self.params.max_tokens:
-            raise InvalidRequestError(
-                f"{len(self.emitted_token_ids)} tokens were emitted already, "
-                f"max_tokens is {self.params.max_tokens}"
-            )
         if len(self.cache_salt) > MAX_SALT_LEN:
             raise InvalidRequestError(
                 f"cache_salt has {len(self.cache_salt)} characters, the limit is {MAX_SALT_LEN}",
                 param="cache_salt",
                 code="string_above_max_length",
             )
-        if self.resume_token_ids:
+        if self.emitted_token_ids or self.resume_token_ids:
             self._check_resume()
         if self.params.allowed_token_ids:
             self._check_choice()
 
     def _check_resume(self) -> None:
-        """Check that this request can have emitted the resumed IDs."""
+        """Check that this request can have emitted the IDs of an earlier attempt."""
         ids, most = self.resume_token_ids, self.params.max_tokens
+        if len(self.emitted_token_ids) > most:
+            raise InvalidRequestError(
+                f"{len(self.emitted_token_ids)} tokens were emitted already, max_tokens is {most}"
+            )
         if len(ids) > most:
             raise InvalidRequestError(
                 f"resume has {len(ids)} token ids, max_tokens is {most}",
