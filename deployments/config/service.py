@@ -205,7 +205,7 @@ class ServiceConfig:
         bounds={"ge": 1},
         panel="Scale",
     )
-    """The last chunk may have fewer tokens. See ingress/pace.py."""
+    """The last chunk may have fewer tokens. See ingress/scheduler_client.py."""
     audit_share: float = setting(0.01, ge=0, le=1)
     """Share of finished requests that are replayed without speculation and compared. 0: none.
 
