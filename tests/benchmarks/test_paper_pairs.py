@@ -13,6 +13,7 @@ from benchmarks.paper.recorded_padded import read_numbers, write_number
 from benchmarks.paper.shapes import PAIR_SHAPES, pair_shape
 from benchmarks.paper.token_model import random_sequences, token_model
 from deployments.config.service import load_service_config
+from deployments.text.chat_messages import TemplateInput
 from deployments.text.chat_rendering import compile_template
 from specdec_core.algorithms.padded.cache import PaddedKV
 from specdec_core.config import SpecMethod
@@ -158,5 +159,5 @@ def test_the_vicuna_template_is_the_format_it_was_trained_on() -> None:
         {"role": "assistant", "content": "Hello"},
         {"role": "user", "content": "Who?"},
     ]
-    text = template.render({"messages": turns, "add_generation_prompt": True})
+    text = template.render(TemplateInput(turns))
     assert text == "Be brief. USER: Hi ASSISTANT: Hello</s> USER: Who? ASSISTANT:"
