@@ -159,5 +159,5 @@ def test_the_vicuna_template_is_the_format_it_was_trained_on() -> None:
         {"role": "assistant", "content": "Hello"},
         {"role": "user", "content": "Who?"},
     ]
-    text = template.render(TemplateInput(turns))
+    text = template.render(TemplateInput(messages=turns))
     assert text == "Be brief. USER: Hi ASSISTANT: Hello</s> USER: Who? ASSISTANT:"
