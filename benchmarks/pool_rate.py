@@ -28,9 +28,9 @@ from deployments.runtime.garbage import look_seldom
 from specdec_core.config import KPolicyName, SchedulerConfig, SpecMethod, SpeculationConfig
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
-from specdec_core.request import Request
+from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.scheduler import Command, Emit, Scheduler, SendLease
+from specdec_core.scheduler import Command, Scheduler, SendLease
 
 _VOCAB = 1000
 _COMMON = 50
@@ -125,7 +125,7 @@ class World:
         for command in commands:
             if isinstance(command, SendLease):
                 self.leases.append(command.lease)
-            elif isinstance(command, Emit) and command.event.finish_reason is not None:
+            elif isinstance(command, TokenEvent) and command.finish_reason is not None:
                 self._add()
 
     def _add(self) -> None:

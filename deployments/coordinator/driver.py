@@ -35,7 +35,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
 from specdec_core.messages import GroupResult, ReplicaInfo
 from specdec_core.request import Request, TokenEvent
-from specdec_core.scheduler import Emit, Scheduler, SendLease, SendReset
+from specdec_core.scheduler import Scheduler, SendLease, SendReset
 
 _MIN_SLEEP_S = 0.0005
 """Minimum seconds until a deadline that has passed is handled, so that streams are served
@@ -375,8 +375,8 @@ class SchedulerDriver:
         """Let the scheduler decide. Leases are sent before the tokens of the round that is over,
         because a replica waits for them."""
         for command in self.scheduler.advance(self._clock()):
-            if isinstance(command, Emit):
-                self._events.append(command.event)
+            if isinstance(command, TokenEvent):
+                self._events.append(command)
             elif isinstance(command, SendLease):
                 lease = command.lease
                 if replica := self.replicas.get(lease.replica_id):

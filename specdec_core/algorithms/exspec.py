@@ -22,7 +22,7 @@ from specdec_core.grammar import GrammarCompiler
 from specdec_core.messages import GroupLease, Role
 from specdec_core.model import CachedModel, replica_info
 from specdec_core.request import Request, TokenEvent
-from specdec_core.scheduler import Command, Emit, Scheduler, SendFree, SendLease
+from specdec_core.scheduler import Command, Scheduler, SendFree, SendLease
 from specdec_core.worker.replica import Replica
 
 _EPOCH = 1
@@ -93,8 +93,8 @@ class Exspec:
         return [event for command in commands if (event := self._carry_out(command)) is not None]
 
     def _carry_out(self, command: Command) -> TokenEvent | None:
-        if isinstance(command, Emit):
-            return command.event
+        if isinstance(command, TokenEvent):
+            return command
         if isinstance(command, SendLease):
             self._leases.append(command.lease)
         else:

@@ -1,6 +1,6 @@
 """The pure scheduling core: sequences, groups and leases. No torch, no clock, no I/O."""
 
-from specdec_core.scheduler.commands import Command, Drained, Emit, SendFree, SendLease, SendReset
+from specdec_core.scheduler.commands import Command, Drained, SendFree, SendLease, SendReset
 from specdec_core.scheduler.scheduler import Scheduler
 from specdec_core.scheduler.sequence import SequenceStatus
 from specdec_core.scheduler.stats import ReplicaCounters, SchedulerCounters
@@ -13,7 +13,6 @@ __all__ = [
     "Command",
     "DraftLengthReason",
     "Drained",
-    "Emit",
     "FixedPolicy",
     "KPolicy",
     "ReplicaCounters",

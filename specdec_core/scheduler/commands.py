@@ -38,15 +38,5 @@ class Drained:
     replica_id: str
 
 
-@dataclass(slots=True)
-class Emit:
-    """Send an event to the client of `event.request_id`.
-
-    The class is not frozen, because one is made per sequence and round. That takes 0.1 us instead
-    of 0.2.
-    """
-
-    event: TokenEvent
-
-
-Command = SendLease | SendFree | SendReset | Drained | Emit
+Command = SendLease | SendFree | SendReset | Drained | TokenEvent
+"""A TokenEvent goes to the client of its request."""

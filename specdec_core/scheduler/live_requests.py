@@ -12,7 +12,7 @@ from math import inf
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import Role
 from specdec_core.request import ErrorKind, FinishReason, Request, TokenEvent, cut_at_stop
-from specdec_core.scheduler.commands import Command, Emit
+from specdec_core.scheduler.commands import Command
 from specdec_core.scheduler.fair_queue import RetryHint, WaitingQueue
 from specdec_core.scheduler.proposals import Proposer
 from specdec_core.scheduler.replicas import ReplicaSet, ReplicaState
@@ -148,7 +148,7 @@ class LiveRequests:
         if sequence.pinned_fingerprint and sequence.history.num_rounds == 1:
             event = event._replace(pinned_fingerprint=sequence.pinned_fingerprint)
         sequence.append(tokens)
-        self._commands.append(Emit(event))
+        self._commands.append(event)
 
     def finish(
         self,
@@ -178,7 +178,7 @@ class LiveRequests:
             prompt_logprobs=sequence.prompt_logprobs if tokens else (),
             pinned_fingerprint=sequence.pinned_fingerprint,
         )
-        self._commands.append(Emit(event))
+        self._commands.append(event)
 
     def fail(self, sequence: Sequence, error: str, kind: ErrorKind = ErrorKind.FAILED) -> None:
         """End the sequence in any state with an error."""

@@ -12,9 +12,9 @@ from math import inf
 from specdec_core.config import SchedulerConfig
 from specdec_core.errors import QueueFullError
 from specdec_core.messages import GroupResult, ReplicaInfo, RowStatus
-from specdec_core.request import FinishReason, Request
+from specdec_core.request import FinishReason, Request, TokenEvent
 from specdec_core.scheduler.batch_builder import BatchBuilder
-from specdec_core.scheduler.commands import Command, Drained, Emit, SendReset
+from specdec_core.scheduler.commands import Command, Drained, SendReset
 from specdec_core.scheduler.compatibility import check_compatible, check_rollback
 from specdec_core.scheduler.grouping import make_grouping_policy
 from specdec_core.scheduler.live_requests import LiveRequests
@@ -107,7 +107,7 @@ class Scheduler:
         self._commands[:] = [
             command
             for command in self._commands
-            if not isinstance(command, Emit) or command.event.request_id != request.request_id
+            if not isinstance(command, TokenEvent) or command.request_id != request.request_id
         ]
         older = self._requests.by_id.get(request.request_id)
         if older is not None:

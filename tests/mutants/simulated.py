@@ -151,8 +151,8 @@ MUTANTS = (
     ),
     _in_live_requests(
         name="event-sent-twice",
-        old="        sequence.append(tokens)\n        self._commands.append(Emit(event))\n",
-        new="        sequence.append(tokens)\n        self._commands += 2 * [Emit(event)]\n",
+        old="        sequence.append(tokens)\n        self._commands.append(event)\n",
+        new="        sequence.append(tokens)\n        self._commands += 2 * [event]\n",
         breaks="every token is told twice",
     ),
     _in_live_requests(

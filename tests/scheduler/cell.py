@@ -18,7 +18,6 @@ from specdec_core.sampling_params import SamplingParams
 from specdec_core.scheduler import (
     Command,
     Drained,
-    Emit,
     KPolicy,
     Scheduler,
     SendFree,
@@ -214,10 +213,10 @@ class Cell:
         return True
 
     def _carry_out(self, command: Command) -> None:
-        if isinstance(command, Emit):
-            client = self.clients.get(command.event.request_id)
+        if isinstance(command, TokenEvent):
+            client = self.clients.get(command.request_id)
             assert client is not None
-            client.hear(command.event)
+            client.hear(command)
         elif isinstance(command, Drained):
             self.drained.append(command.replica_id)
         else:

@@ -9,8 +9,8 @@ import pytest
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.messages import ReplicaInfo, Role
-from specdec_core.request import ErrorKind, FinishReason
-from specdec_core.scheduler import Emit, SequenceStatus
+from specdec_core.request import ErrorKind, FinishReason, TokenEvent
+from specdec_core.scheduler import SequenceStatus
 from tests.scheduler import invariants
 from tests.scheduler.cell import Cell, Client, config, request
 from tests.scheduler.fake_replica import info
@@ -151,7 +151,7 @@ def test_the_first_and_the_last_news_of_an_attempt_name_the_exact_target_that_ch
     told: list[str] = []
     while cell.pool.has_work:
         commands = cell.advance()
-        told += [c.event.pinned_fingerprint for c in commands if isinstance(c, Emit)]
+        told += [c.pinned_fingerprint for c in commands if isinstance(c, TokenEvent)]
         while cell.links["t1"].inbox:
             cell.handle("t1")
         while cell.links["t1"].results:

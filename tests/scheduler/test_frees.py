@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from specdec_core.messages import Role
-from specdec_core.scheduler import Drained, Emit, SendFree, SendLease, SendReset
+from specdec_core.request import TokenEvent
+from specdec_core.scheduler import Drained, SendFree, SendLease, SendReset
 from tests.scheduler.cell import Cell, config, request
 from tests.scheduler.fake_replica import info
 
@@ -27,12 +28,14 @@ def leave(cell: Cell, *request_ids: str) -> None:
 def test_frees_of_a_replica_go_together_before_its_next_lease() -> None:
     cell = running("a")
     leave(cell, "0", "2")
-    free, lease = [one for one in cell.advance() if not isinstance(one, Emit)]
+    free, lease = [one for one in cell.advance() if not isinstance(one, TokenEvent)]
     assert free == SendFree("a", (0, 2))
     assert isinstance(lease, SendLease)
     leave(cell, "1")
     assert cell.pool.has_work
-    assert [one for one in cell.advance() if not isinstance(one, Emit)] == [SendFree("a", (1,))]
+    assert [one for one in cell.advance() if not isinstance(one, TokenEvent)] == [
+        SendFree("a", (1,))
+    ]
     assert not cell.pool.has_work
     assert cell.advance() == []
 
@@ -45,7 +48,7 @@ def test_a_replica_that_is_reset_is_told_to_free_nothing() -> None:
     on_b = next(iter(cell.pool._replicas.by_id["b"].sequences.values()))
     leave(cell, "0", on_b.request_id)
     cell.now += 5.0
-    told = [one for one in cell.advance() if not isinstance(one, Emit | SendLease)]
+    told = [one for one in cell.advance() if not isinstance(one, TokenEvent | SendLease)]
     assert told == [SendReset("a", info("a").incarnation), SendFree("b", (on_b.sequence_id,))]
 
 

@@ -27,7 +27,7 @@ from specdec_core.config import (
 from specdec_core.errors import QueueFullError
 from specdec_core.messages import GroupLease, Role
 from specdec_core.request import TokenEvent
-from specdec_core.scheduler import Command, Drained, Emit, SendFree, SendLease, SendReset
+from specdec_core.scheduler import Command, Drained, SendFree, SendLease, SendReset
 from tests.scheduler.cell import Cell, request
 from tests.scheduler.fake_replica import FakeReplica, info
 
@@ -60,8 +60,8 @@ def _plain(command: Command) -> list[Any]:
             return ["reset", command.replica_id, command.incarnation]
         case Drained():
             return ["drained", command.replica_id]
-        case Emit():
-            return ["emit", *_event(command.event)]
+        case TokenEvent():
+            return ["emit", *_event(command)]
 
 
 def _lease(lease: GroupLease) -> list[Any]:

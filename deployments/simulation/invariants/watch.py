@@ -18,7 +18,7 @@ from deployments.wire.lease_codec import occupancy_to_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.messages import GroupResult
 from specdec_core.request import Request, TokenEvent
-from specdec_core.scheduler import Command, Emit, Scheduler, SendFree, SendLease, SendReset
+from specdec_core.scheduler import Command, Scheduler, SendFree, SendLease, SendReset
 
 
 class Invariants:
@@ -69,8 +69,8 @@ class Invariants:
         for command in commands:
             if isinstance(command, SendLease):
                 self._leases.sent(scheduler, command.lease, now)
-            elif isinstance(command, Emit):
-                self._emit(command.event)
+            elif isinstance(command, TokenEvent):
+                self._emit(command)
             elif isinstance(command, SendFree):
                 self._leases.freed(command)
             elif isinstance(command, SendReset):

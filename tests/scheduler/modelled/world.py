@@ -17,9 +17,9 @@ from unittest import mock
 from specdec_core.config import SchedulerConfig, SpecMethod
 from specdec_core.kv_cache.spec import FullAttentionSpec
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
-from specdec_core.request import Request
+from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.scheduler import Emit, Scheduler, SendLease
+from specdec_core.scheduler import Scheduler, SendLease
 from specdec_core.speculation.drafter import Offer, Row
 from specdec_core.speculation.k_policy import KPolicy
 from specdec_core.speculation.ngram import NgramDrafter
@@ -100,9 +100,9 @@ class World:
                 for command in commands:
                     if isinstance(command, SendLease):
                         self._start(command.lease)
-                    elif isinstance(command, Emit):
-                        outcome.num_tokens += len(command.event.token_ids)
-                        if command.event.finish_reason is not None and left:
+                    elif isinstance(command, TokenEvent):
+                        outcome.num_tokens += len(command.token_ids)
+                        if command.finish_reason is not None and left:
                             left -= 1
                             self._add(max_tokens)
                 outcome.num_groups += self._next_result()
