@@ -196,7 +196,7 @@ class Response:
     """Warnings about unknown fields, for the whole answer or the first chunk of a stream."""
     timing: Timing = field(default_factory=Timing)
     respond: Timer = field(default_factory=Timer)
-    """Time that building the response takes."""
+    """Time that building the response takes on the event loop, of all answers together."""
     _frames: dict[tuple[int, str], Frame] = field(default_factory=dict)
     """Frames by choice and kind of text."""
 
@@ -233,25 +233,24 @@ class Response:
 
     def event(self, position: int, chunk: OutputChunk) -> str:
         """Return `chunk` as an event, or as two; empty if it tells the client nothing."""
-        with self.respond:
-            self.timing.note(chunk)
-            choice = self.choices[position]
-            # Nearly always the event differs from the last one in its text.
-            is_text_alone = (
-                chunk.finish_reason is None
-                and chunk.text
-                and choice.generation.request.params.num_logprobs is None
-                and not (self.return_token_ids or self.counts_in_chunks or self.warnings)
-            )
-            if is_text_alone:
-                choice.num_tokens = chunk.index + len(chunk.token_ids)
-                if choice.answer.is_plain:
-                    return self._frame(position, "content").with_text(chunk.text)
-                return self._event_of(position, choice.answer.read(chunk))
-            body = self.chunk(position, chunk)
+        self.timing.note(chunk)
+        choice = self.choices[position]
+        # Nearly always the event differs from the last one in its text.
+        is_text_alone = (
+            chunk.finish_reason is None
+            and chunk.text
+            and choice.generation.request.params.num_logprobs is None
+            and not (self.return_token_ids or self.counts_in_chunks or self.warnings)
+        )
+        if is_text_alone:
+            choice.num_tokens = chunk.index + len(chunk.token_ids)
             if choice.answer.is_plain:
-                return server_sent(body)
-            return "" if says_nothing(body) else _with_calls_before_end(body)
+                return self._frame(position, "content").with_text(chunk.text)
+            return self._event_of(position, choice.answer.read(chunk))
+        body = self.chunk(position, chunk)
+        if choice.answer.is_plain:
+            return server_sent(body)
+        return "" if says_nothing(body) else _with_calls_before_end(body)
 
     def _event_of(self, position: int, parsed: AnswerDelta) -> str:
         """Return what was read as an event; empty if it is nothing."""

@@ -371,7 +371,8 @@ async def streamed(
         while item is not None:
             size = _work([item[1]]) if item[1].prompt_logprobs else 0
             if size <= INLINE:
-                event = answer.event(*item)
+                with answer.respond:
+                    event = answer.event(*item)
             else:
                 event = await lanes.run(size, partial(answer.event, *item))
             if event:

@@ -84,6 +84,7 @@ def test_a_whole_answer(prompt_len: int, num_tokens: int, is_aside: bool) -> Non
     response, piece, threads = parts(text, prompt_len, num_tokens)
     told = asyncio.run(whole(response, only(piece), Lanes()))
     assert (threading.current_thread() not in threads) is is_aside
+    assert (response.respond.seconds == 0) is is_aside, "the event loop's time is its own"
     assert told.headers["content-type"] == "application/json"
     assert json.loads(bytes(told.body)) == json.loads(json.dumps(response.whole([piece])))
 
@@ -100,4 +101,5 @@ def test_an_event(prompt_len: int, is_aside: bool) -> None:
 
     event, end = asyncio.run(told())
     assert (threading.current_thread() not in threads) is is_aside
+    assert (response.respond.seconds == 0) is is_aside, "the event loop's time is its own"
     assert (event, end) == (response.event(0, piece), END)
