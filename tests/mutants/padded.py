@@ -80,7 +80,7 @@ MUTANTS = (
     _in_live_sequence(
         name="defect-1-end-searched-in-the-last-token-alone",
         old="stop_ids = self.request.stop_ids\n",
-        new="stop_ids = self.request.stop_ids & {verdict.tokens[-1]}\n",
+        new="stop_ids = self.request.stop_ids & {result.tokens[-1]}\n",
         breaks="a drafted end id that is accepted is followed by more tokens",
         killed_by=_DEFECT + "1_nothing_follows_a_drafted_end_that_is_accepted[eqspec]",
     ),

@@ -90,14 +90,14 @@ MUTANTS = (
     _in_round(
         name="one-drafted-token-too-many",
         old="live = [i for i in live if len(proposals[i]) < rows[i][0].num_choices]",
-        new="live = [i for i in live if len(proposals[i]) <= rows[i].num_choices]",
+        new="live = [i for i in live if len(proposals[i]) <= rows[i][0].num_choices]",
         breaks="K + 1 tokens are drafted; the last is never wanted",
         killed_by=_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",
     ),
     _in_round(
         name="longest-proposal-for-every-row",
         old="live = [i for i in live if len(proposals[i]) < rows[i][0].num_choices]",
-        new="live = [i for i in live if any(len(proposals[k]) < rows[k].num_choices "
+        new="live = [i for i in live if any(len(proposals[k]) < rows[k][0].num_choices "
         "for k in live)]",
         breaks="rows draft beyond their own K when a companion has a larger one",
         killed_by=_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",

@@ -214,7 +214,7 @@ MUTANTS = (
         name="a-shape-too-small-stands-in",
         path="specdec_core/worker/cuda_graphs/buckets.py",
         old="holds = all(own >= needed",
-        new="holds = any(own >= asked",
+        new="holds = any(own >= needed",
         breaks="rows of a pass have no place in its buffers",
         killed_by=_TESTS + "test_buckets.py::"
         "test_a_shape_stands_in_for_a_smaller_one_that_takes_about_as_long",

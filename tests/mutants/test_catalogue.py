@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -41,6 +43,16 @@ def test_a_mutant_still_applies_and_its_tests_exist(
 def test_names_are_unique() -> None:
     repeated = [name for name, count in Counter(m.name for m in MUTANTS).items() if count > 1]
     assert not repeated
+
+
+def test_no_defect_is_a_name_that_does_not_exist(tmp_path: Path) -> None:
+    """A NameError fails every test, whatever it looks at."""
+    for mutant in MUTANTS:
+        if mutant.path.endswith(".py"):
+            (tmp_path / f"{mutant.name}.py").write_text(mutant.mutated(ROOT))
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select=F821"]
+    found = subprocess.run([*command, tmp_path], capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
 
 
 def test_no_two_mutants_are_the_same_defect() -> None:
