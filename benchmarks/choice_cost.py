@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import torch
 import typer
@@ -31,7 +31,8 @@ from deployments.demo.models import resolve_model
 from specdec_core.config import Numerics
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.model import score
-from specdec_core.sampling import cpu as native_choice
+from specdec_core.sampling import logit_processors, sampler
+from specdec_core.sampling.cpu import choice_kernels_for
 from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SampleRow, SamplingParams, SamplingRules
 from specdec_core.worker import round as speculative_round
@@ -188,13 +189,17 @@ def _decode(model: ModelRunner, prompt: tuple[int, ...], count: int) -> tuple[in
 
 def _measure(bench: _Bench, repeats: int) -> Medians:
     """By decider and setting, after two warm-ups."""
-    deciders = {"kernels": native_choice.choice_kernels(), "PyTorch": None}
+    deciders = {"kernels": choice_kernels_for(torch.empty(0)), "PyTorch": None}
     costs: dict[str, dict[str, list[Cost]]] = {
         decider: {name: [] for name in SETTINGS} for decider in deciders
     }
     for turn in track(range(repeats + 2), description="repeats"):
         for decider, kernels in deciders.items():
-            with patch.object(native_choice, "choice_kernels", lambda kernels=kernels: kernels):
+            found = Mock(return_value=kernels)
+            with (
+                patch.object(sampler, "choice_kernels_for", found),
+                patch.object(logit_processors, "choice_kernels_for", found),
+            ):
                 for name, params in SETTINGS.items():
                     cost = bench.run_round(replace(params, seed=turn))
                     if turn >= 2:
