@@ -120,7 +120,6 @@ class SchedulerDriver:
         """Events that are decided, and not delivered yet."""
         self._answers: list[_Answer] = []
         """Results whose times are not recorded yet, because no replica waits for that."""
-        self._sent_num_live = 0
         self._drains = DrainTracker(clock())
         self._wake = WakeUp(clock)
         self._results: deque[tuple[ConnectedReplica, pb.GroupResult, asyncio.Future[None]]] = (
@@ -335,9 +334,9 @@ class SchedulerDriver:
 
     def beat(self, outbox: IngressOutbox) -> None:
         """Let an ingress get a message now. If the load has changed, by which ingresses spread
-        requests over cells, all of them get it."""
-        if self.scheduler.num_live != self._sent_num_live:
-            self._send_state()
+        requests over cells, the message has it."""
+        if self.scheduler.num_live != outbox.num_live:
+            outbox.put_state(self._state())
         outbox.beat()
 
     def drain(self, replica: ConnectedReplica, asked_ago_s: float = 0.0) -> None:
@@ -412,7 +411,6 @@ class SchedulerDriver:
                 self._replays.compare(event)
 
     def _send_state(self) -> None:
-        self._sent_num_live = self.scheduler.num_live
         for outbox in self._ingresses:
             outbox.put_state(self._state())
 

@@ -51,6 +51,8 @@ class IngressOutbox(_Outbox):
         self.hold_s = 0.0
         self._alarm: asyncio.TimerHandle | None = None
         """Timer that fires when the first held event has waited for `hold_s`."""
+        self.num_live = 0
+        """Load in the last state that was put."""
         self._message = pb.GenerateDown()
         """The next message, without its events."""
         self._due: dict[str, list[_Unread]] = {}
@@ -90,6 +92,7 @@ class IngressOutbox(_Outbox):
 
     def put_state(self, state: pb.PoolState) -> None:
         self._message.state.CopyFrom(state)
+        self.num_live = state.num_live
         self._is_ready.set()
 
     def put_abort(self, request_id: str, was_live: bool) -> None:

@@ -20,7 +20,7 @@ from specdec_core.request import FinishReason, Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.scheduler import Scheduler
 from tests.deployments.fake_replica import FakeReplica
-from tests.deployments.outboxes import told
+from tests.deployments.outboxes import taken, told
 
 
 class ClockedPool:
@@ -145,3 +145,19 @@ def test_a_request_that_is_submitted_again_is_answered_over_its_new_stream() -> 
     driver.decide()
     assert not told(old)
     assert [event.finish_reason for event, _ in told(new)] == [FinishReason.LENGTH]
+
+
+def test_a_heartbeat_tells_the_load_to_its_own_ingress() -> None:
+    """To all of them, it would be messages by the square of their number."""
+    driver = SchedulerDriver(Scheduler(SchedulerConfig(), epoch=1), epoch=1, clock=lambda: 1.0)
+    request = Request(request_id="a", prompt_token_ids=(1, 2, 3), params=SamplingParams())
+    one, other = driver.attach(), driver.attach()
+    assert [taken(outbox).state.num_live for outbox in (one, other)] == [0, 0]
+    driver.submit(one, request, resume=False)
+    driver.beat(one)
+    assert taken(one).state.num_live == 1
+    assert not other.has_items()
+    driver.beat(other)
+    assert taken(other).state.num_live == 1
+    driver.beat(other)
+    assert not taken(other).HasField("state")
