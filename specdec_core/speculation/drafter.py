@@ -5,7 +5,8 @@ the K policy chooses how many of its tokens a pass checks. It knows nothing of l
 wire or K. A draft replica is no Drafter, because its tokens come with the result of a lease.
 
 The caller keeps this order for every row: `begin`, then any number of `propose` and `learn`, then
-`end`. A wrong guess costs time and never changes a token.
+`end`. A drafter that does not learn gets no `learn` and no `end`: its record of a row is dropped
+with the row. A wrong guess costs time and never changes a token.
 """
 
 from __future__ import annotations
@@ -108,4 +109,7 @@ class Drafter(Protocol):
         """Note what a pass did with its rows. Called after every pass, prompt chunks included."""
 
     def end(self, row: Row) -> None:
-        """Forget a row that has ended. `row.ids` holds its whole answer."""
+        """Forget a row that has ended. `row.ids` holds its whole answer.
+
+        Called only if `learns`.
+        """

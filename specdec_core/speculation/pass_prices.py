@@ -216,7 +216,7 @@ class _Size:
 
 @dataclass(eq=False, slots=True)
 class PassPrices:
-    """Price of a target's pass, in seconds."""
+    """Prices of one kind of pass: a target's, a draft's lease, or a draft step. In seconds."""
 
     tile_rows: int = 0
     """Rows that one call of the narrowest linear layer takes; 0 if any number of rows is one

@@ -14,6 +14,8 @@ def check(pool: Scheduler) -> None:
     waiting = pool._requests.waiting.sequences
     assert sorted(s.rank for s in waiting) == [s.rank for s in waiting]
     assert {s.sequence_id for s in waiting} == {i for i, s in live.items() if s.target is None}
+    assert pool.num_waiting == sum(not s.is_background for s in waiting)
+    assert pool.num_live == sum(not s.is_background for s in live.values())
     for replica in replicas.by_id.values():
         _check_replica(replica, live)
         _check_catch_up(replica, pool._config.max_prefill_tokens)
