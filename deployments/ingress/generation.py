@@ -264,8 +264,8 @@ class GenerationService:
     ) -> AsyncGenerator[tuple[int, OutputChunk]]:
         """Yield the chunks of all generations as they come, each with the index of its generation.
 
-        If one generation ends by an abort or an error, the others end too. `streams`: the
-        client gets them so. `on_accepted` is called for each one that the scheduler has queued.
+        If one generation ends by an abort or an error, the others end too. `streams`: the client
+        gets each chunk at once. `on_accepted` is called for each one that the scheduler has queued.
         """
         method = draft_method(self._speculation, generations[0].request)
         record = current_record()
