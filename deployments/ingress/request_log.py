@@ -76,7 +76,7 @@ class RequestRecord:
         """Return the token counts, as in `usage`. Tokens that the client brought back count as
         output, too. Statistics cover only the choices that have ended."""
         counts = Counter(prompt_tokens=0, resumed_tokens=0, output_tokens=0)
-        first_s = math.inf
+        drafts, first_s = Counter[str](), math.inf
         for one in self.generations:
             counts["prompt_tokens"] += len(one.request.prompt_token_ids) if one.choice == 0 else 0
             counts["resumed_tokens"] += len(one.request.resume_token_ids)
@@ -86,14 +86,14 @@ class RequestRecord:
             counts["output_tokens"] += 0 if last is None else last.index + len(last.token_ids)
             if last is not None and last.stats is not None:
                 counts["cached_tokens"] += last.stats.num_cached_tokens if one.choice == 0 else 0
-                counts["drafted_tokens"] += last.stats.num_drafted
-                counts["accepted_tokens"] += last.stats.num_accepted
+                drafts["drafted_tokens"] += last.stats.num_drafted
+                drafts["accepted_tokens"] += last.stats.num_accepted
         values: Values = {"choices": len(self.generations), **counts}
-        num_drafted = counts["drafted_tokens"]
-        if "drafted_tokens" in counts:
-            values["drafter"] = str(self.method if num_drafted else SpecMethod.NONE)
+        num_drafted = drafts["drafted_tokens"]
+        if drafts:
+            values |= {"drafter": str(self.method if num_drafted else SpecMethod.NONE), **drafts}
         if num_drafted:
-            values["acceptance_rate"] = round(counts["accepted_tokens"] / num_drafted, 3)
+            values["acceptance_rate"] = round(drafts["accepted_tokens"] / num_drafted, 3)
         if first_s < math.inf:
             values["ttft_ms"] = round(1000 * (first_s - self.began_s), 1)
         return values

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -70,6 +72,13 @@ def lines() -> Iterator[Lines]:
     logger.setLevel(level)
 
 
+def documented_names() -> list[str]:
+    """The names in the line that the documentation shows, in its order."""
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    (shown,) = re.findall("^request (request_id=.*)$", page, re.MULTILINE)
+    return [pair.partition("=")[0] for pair in shown.split()]
+
+
 def without_times(line: dict[str, Any]) -> dict[str, Any]:
     """Both are there: the first token came before the answer had left."""
     times = {name: line.pop(name) for name in ("ttft_ms", "duration_ms")}
@@ -90,7 +99,10 @@ async def test_a_served_request_says_everything_over_http(lines: Lines, is_strea
         events = answer.text.split("\n\n")
         whole = json.loads(events[-3].removeprefix("data: ")) if is_stream else answer.json()
         told = whole["metrics"]["speculative_decoding"]
-        line = without_times(lines.one())
+        line = lines.one()
+        optional = {"acceptance_rate"} - line.keys()
+        assert list(line) == [name for name in documented_names() if name not in optional]
+        without_times(line)
         # GenerationService's own settings here have no draft model: prompt lookup is its method
         assert line.pop("drafter") == ("ngram" if told["num_draft_tokens"] else "none")
         assert line.pop("acceptance_rate", 0.0) == round(told["draft_acceptance_rate"], 3)
