@@ -27,6 +27,8 @@ REPORTED_SIZES = (1, 8, 32)
 _CANNOT_PAY = 0.9
 """Cost of a row, as a share of a plain token, above which only nearly certain tokens pay."""
 
+_MOST_READING = 0.9
+"""Maximum share of a timed pass that is attributed to its cached tokens."""
 _Run = list[tuple[float, float]]
 """Points (x, seconds), ascending."""
 
@@ -140,7 +142,13 @@ def _seconds_of_a_cached_token(times: Sequence[StepTime]) -> float:
             if one[:2] == other[:2] and one.num_cached < other.num_cached:
                 added_s += other.seconds - one.seconds
                 added_tokens += one.num_sequences * (other.num_cached - one.num_cached)
-    return max(added_s / added_tokens, 0.0) if added_tokens else 0.0
+    if not added_tokens:
+        return 0.0
+    # A long context may have met other work, but no pass is shorter than what it reads.
+    most = min(
+        [one.seconds / one.num_sequences / one.num_cached for one in times if one.num_cached]
+    )
+    return min(max(added_s / added_tokens, 0.0), _MOST_READING * most)
 
 
 def guessed_prices(fixed_rows: float) -> PriceTable:

@@ -54,6 +54,14 @@ def test_one_slow_pass_met_other_work_and_three_are_the_machine() -> None:
     assert prices.price(8, 32).seconds == pytest.approx(5 * 0.042, rel=0.1)
 
 
+def test_a_long_context_that_met_other_work_leaves_every_price_above_zero() -> None:
+    prices = PassPrices()
+    short = [StepTime(n, n, 0.001 + 0.0001 * n, 16) for n in (1, 4, 8)]
+    prices.expect([*short, StepTime(4, 4, 0.05, 112)])
+    prices.observe(1, 1, 0.001, cached=3.0)
+    assert 0.0 < prices.price(1, 1).seconds <= prices.price(1, 4).seconds
+
+
 @pytest.mark.parametrize("times_longer", [2.0, 4.0])
 def test_one_size_that_became_dearer_is_told_from_a_slow_machine(times_longer: float) -> None:
     prices = told()
