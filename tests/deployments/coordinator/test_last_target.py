@@ -87,6 +87,7 @@ def test_it_stays_until_the_last_ingress_has_left(driver: SchedulerDriver, clock
     target, first, second = registered(driver, "t"), driver.attach(), driver.attach()
     assert not asked_to_leave(driver, target)
     driver.detach(first)
+    clock.now += 3
     assert not may_leave(driver, target)
     driver.detach(second)
     clock.now += 3

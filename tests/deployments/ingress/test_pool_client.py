@@ -126,3 +126,18 @@ async def test_who_waits_for_a_target_goes_on_waiting_when_one_came_back_or_none
     await asyncio.sleep(0.3)
     assert not waiting.done()
     waiting.cancel()
+
+
+async def test_a_request_is_new_on_its_first_stream_and_resumed_on_the_next() -> None:
+    """A coordinator refuses a new request whose id is in use. It still has that of the first
+    stream."""
+    client, first, second = SchedulerClient(unreachable), asyncio.Queue(), asyncio.Queue()
+    client._connected(("host", 1), first)
+    answer = begun(client)
+    await asyncio.sleep(0)
+    client._take_in(told(0, 4))
+    await answer
+    client._lost()
+    client._connected(("host", 1), second)
+    submits = [queue.get_nowait().submit for queue in (first, second)]
+    assert [submit.resume for submit in submits] == [False, True]
