@@ -163,3 +163,9 @@ def test_a_slow_draft_is_told_how_fast_it_would_have_to_be() -> None:
 
 def test_a_draft_that_is_never_right_is_told_that_no_speed_would_help() -> None:
     assert "even if drafting were free" in verdict([_point(4, 50.0, 2, 0.001)])
+
+
+def test_a_model_of_which_no_pass_was_timed_is_refused(evaluate: Evaluate) -> None:
+    outcome, _ = evaluate("--spec-method", "ngram", "--max-model-len", 16, "--max-tokens", 1)
+    assert outcome.status != 0
+    assert "no pass was timed" in outcome.err

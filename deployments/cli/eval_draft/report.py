@@ -10,6 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from deployments.cli.timed_run import TimedRun
+from specdec_core.errors import InvalidRequestError
 from specdec_core.model import CachedModel
 from specdec_core.request import RequestStats
 from specdec_core.speculation.pass_prices import PriceTable
@@ -42,7 +43,14 @@ class StepCosts:
 def step_costs(
     target: CachedModel, draft: CachedModel | None, batch_size: int, spec_tokens: Sequence[int]
 ) -> StepCosts:
-    """Return the costs from the passes that were timed when the models were loaded."""
+    """Return the costs from the passes that were timed when the models were loaded.
+
+    Raises InvalidRequestError if none was timed.
+    """
+    if not all(model.step_times for model in (target, draft) if model is not None):
+        raise InvalidRequestError(
+            "no pass was timed: costs need a max_model_len of at least 17 tokens"
+        )
     table, longest = PriceTable(target.step_times), max(spec_tokens)
     passes = {k: table.at(batch_size, batch_size * (k + 1), _CONTEXT) for k in (0, *spec_tokens)}
     if draft is None:
