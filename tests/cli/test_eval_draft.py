@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from deployments.cli.eval_draft.report import Point, StepCosts, best_point, verdict
+from deployments.cli.eval_draft.report import Point, StepCosts, best_point, step_costs, verdict
 from deployments.cli.timed_run import TimedRun
 from specdec_core.algorithms.protocol import AlgorithmStats
+from specdec_core.errors import InvalidRequestError
 from specdec_core.request import RequestStats
 from tests.cli.conftest import Outcome, Specdec
 from tests.cli.tiny_folder import make_tiny_folder
+from tests.tiny_models import packed_model
 
 Write = Callable[..., Path]
 Evaluate = Callable[..., tuple[Outcome, dict[str, Any]]]
@@ -165,7 +168,6 @@ def test_a_draft_that_is_never_right_is_told_that_no_speed_would_help() -> None:
     assert "even if drafting were free" in verdict([_point(4, 50.0, 2, 0.001)])
 
 
-def test_a_model_of_which_no_pass_was_timed_is_refused(evaluate: Evaluate) -> None:
-    outcome, _ = evaluate("--spec-method", "ngram", "--max-model-len", 16, "--max-tokens", 1)
-    assert outcome.status != 0
-    assert "no pass was timed" in outcome.err
+def test_a_model_of_which_no_pass_was_timed_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="no pass was timed"):
+        step_costs(packed_model("llama", torch.float32), None, 1, [4])
