@@ -125,7 +125,7 @@ class ReplicaState:
     """Sequences with a slot here that no client waits for."""
     leases: dict[int, OpenLease] = field(default_factory=dict)
     frees: list[int] = field(default_factory=list)
-    """IDs of sequences that have left, and that the replica has yet to be told to free."""
+    """IDs of sequences that have left. The replica gets them with its next `SendFree`."""
     blocks_for: Callable[[int], int] = field(init=False)
     """See KVCacheSpec. Bound once, because each row of a round calls it twice."""
     num_unreserved_blocks: int = field(init=False)

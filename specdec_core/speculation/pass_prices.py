@@ -430,4 +430,4 @@ def _shape(slope: float, bend: float, batch: float) -> _Matrix:
 def _plus(spread: _Matrix, level: float) -> _Matrix:
     """Return the covariance after adding a variance that all knots have in common."""
     curve = [[*(one + level for one in row[:_KNOTS]), row[_KNOTS]] for row in spread[:_KNOTS]]
-    return [*curve, spread[_KNOTS]]
+    return [*curve, [*spread[_KNOTS]]]

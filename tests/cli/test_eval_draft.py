@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from deployments.cli.eval_draft.report import Point, StepCosts, best_point, step_costs, verdict
+from deployments.cli.eval_draft.report import PassCosts, Point, best_point, pass_costs, verdict
 from deployments.cli.timed_run import TimedRun
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.errors import InvalidRequestError
@@ -136,7 +136,7 @@ def _point(k: int, tokens_per_second: float, accepted: int, draft_step_s: float)
         num_draft_tokens=k,
         run=_run(tokens_per_second, accepted, k),
         plain=_run(100.0, 0, 0),
-        costs=StepCosts(draft_step_s, {0: 0.010, 2: 0.012, 4: 0.016}),
+        costs=PassCosts(draft_step_s, {0: 0.010, 2: 0.012, 4: 0.016}),
         categories={"1": "a"},
     )
 
@@ -170,4 +170,4 @@ def test_a_draft_that_is_never_right_is_told_that_no_speed_would_help() -> None:
 
 def test_a_model_of_which_no_pass_was_timed_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="no pass was timed"):
-        step_costs(packed_model("llama", torch.float32), None, 1, [4])
+        pass_costs(packed_model("llama", torch.float32), None, 1, [4])

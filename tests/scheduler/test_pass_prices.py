@@ -72,7 +72,7 @@ def test_one_size_that_became_dearer_is_told_from_a_slow_machine(times_longer: f
     assert prices.price(8, 32).seconds == pytest.approx(times_longer * 0.042, rel=0.1)
 
 
-def test_a_drafts_lease_is_guessed_to_take_its_steps_and_half_a_one_more() -> None:
+def test_a_drafts_lease_is_guessed_to_take_its_steps_and_half_a_step() -> None:
     prices = PassPrices(expected=GUESSED_DRAFTS)
     prices.observe(8, 8, 0.002)
     assert prices.price(8, 32).seconds == pytest.approx(3 * 0.002, rel=0.02)

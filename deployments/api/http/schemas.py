@@ -54,8 +54,8 @@ _GRAMMARS: Mapping[str, Callable[[Any, str], GrammarSpec | None]] = {
     "json_schema": json_schema,
     "regex": regex,
 }
-"""Fields that ask for a grammar: OpenAI's and vLLM's; then those of older vLLM, llama.cpp and
-SGLang, each for one kind of structured output."""
+"""Fields that ask for a grammar. The first two are OpenAI's and vLLM's. Each of the others is for
+one kind of structured output, in older vLLM, llama.cpp and SGLang."""
 
 
 class _Object(BaseModel):

@@ -25,7 +25,7 @@ _CONTEXT = 192
 
 
 @dataclass(frozen=True, slots=True)
-class StepCosts:
+class PassCosts:
     """Costs in seconds, for one batch size."""
 
     draft_step_s: float
@@ -40,9 +40,9 @@ class StepCosts:
         return self.draft_step_s / self.target_pass_s[num_draft_tokens]
 
 
-def step_costs(
+def pass_costs(
     target: CachedModel, draft: CachedModel | None, batch_size: int, spec_tokens: Sequence[int]
-) -> StepCosts:
+) -> PassCosts:
     """Return the costs from the passes that were timed when the models were loaded.
 
     Raises InvalidRequestError if none was timed.
@@ -54,9 +54,9 @@ def step_costs(
     table, longest = PriceTable(target.step_times), max(spec_tokens)
     passes = {k: table.at(batch_size, batch_size * (k + 1), _CONTEXT) for k in (0, *spec_tokens)}
     if draft is None:
-        return StepCosts(0.0, passes)
+        return PassCosts(0.0, passes)
     lease_s = PriceTable(draft.step_times).at(batch_size, batch_size * longest, _CONTEXT)
-    return StepCosts(lease_s / longest, passes)
+    return PassCosts(lease_s / longest, passes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Point:
     num_draft_tokens: int
     run: TimedRun
     plain: TimedRun
-    costs: StepCosts
+    costs: PassCosts
     categories: Mapping[str, str]
     """Category by request ID."""
 

@@ -18,10 +18,10 @@ from deployments.cli.eval_draft.report import (
     Point,
     best_point,
     categories_table,
+    pass_costs,
     points_table,
     positions_line,
     record,
-    step_costs,
     verdict,
 )
 from deployments.cli.generate.prompt_file import PromptLine
@@ -62,7 +62,7 @@ def _evaluate(
 ) -> list[Point]:
     target = models.target.model
     draft = models.draft.model if models.draft else None
-    costs = step_costs(target, draft, options.batch_size, options.spec_tokens)
+    costs = pass_costs(target, draft, options.batch_size, options.spec_tokens)
     categories = {str(line.line_number): line.category for line in lines}
     with cell_progress(len(requests) * (1 + len(options.spec_tokens))) as report:
         plain = decode(
