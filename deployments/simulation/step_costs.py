@@ -19,7 +19,7 @@ class StepTable:
 
     points: tuple[tuple[int, float], ...]
 
-    def at(self, rows: int) -> float:
+    def at(self, rows: float) -> float:
         index = bisect_left(self.points, (rows, 0.0))
         if index == 0 or len(self.points) == 1:
             return self.points[0][1]
