@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from deployments.errors import ContextLengthError, PoolUnavailableError, UnknownModelError
+from deployments.errors import PoolUnavailableError, UnknownModelError
 from deployments.ingress.cells.client import OnAccepted, Pool
 from deployments.ingress.client_resume import (
     check_end,
@@ -150,9 +150,13 @@ class GenerationService:
         tools and calls."""
         size = max(self.limits.check_messages(messages), num_bytes)
         call = partial(self.text.encode_chat, messages, options)
-        if options is None or options.template is None:
-            # A template's cost is not known from its input, so the event loop never renders one.
-            return await self.lanes.run(max(size, INLINE + 1), call)
+        if options is not None and options.template is not None:
+            return await self._run_own_template(call)
+        # A template's cost is not known from its input, so the event loop never renders one.
+        return await self.lanes.run(max(size, INLINE + 1), call)
+
+    async def _run_own_template(self, call: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
+        """Return `call()`, which renders a request's own template."""
         if not self._trusts_chat_templates:
             raise InvalidRequestError(
                 "chat_template: this server accepts no templates from requests "
@@ -226,6 +230,7 @@ class GenerationService:
     ) -> list[Generation]:
         """Return `n` checked choices of every prompt, in prompt order. The same seed repeats them
         all. `num_bytes`: size of the request, whose tools may become a grammar."""
+        num_choices = n * len(prompts)
         check_choices(n, len(prompts))
         if ask.answer is not None:
             prepared = partial(self._chats.prepared, ask, ask.answer, prompts[0])
@@ -236,23 +241,30 @@ class GenerationService:
         first = self.prepare(prompts[0], ask)
         params = first.request.params
         if params.allowed_token_ids:
-            check_allowed_ids(len(params.allowed_token_ids), n * len(prompts))
+            check_allowed_ids(len(params.allowed_token_ids), num_choices)
+        choices = [first] if num_choices == 1 else self._all_choices(first, prompts, ask, n)
+        if ask.resume is not None:
+            choices = resumed(choices, ask, ask.resume, self.text)
+        if params.grammar is not None:
+            await self._grammars.check(params.grammar)
+        return choices
+
+    def _all_choices(
+        self, first: Generation, prompts: Sequence[Sequence[int]], ask: GenerationRequest, n: int
+    ) -> list[Generation]:
+        """Return `n` choices of every prompt. `first` is the first one."""
         choices: list[Generation] = []
+        request_id, params = first.request.request_id, first.request.params
         for prompt in prompts:
             one = self.prepare(prompt, ask, params) if choices else first
             for choice in range(n):
-                request_id, place = first.request.request_id, len(choices)
-                seed = derive_seed(params.seed, choice)
+                place, seed = len(choices), derive_seed(params.seed, choice)
                 request = replace(
                     one.request,
                     request_id=f"{request_id}-{place}" if place else request_id,
                     params=replace(one.request.params, seed=seed),
                 )
                 choices.append(replace(one, request=request, choice=choice))
-        if ask.resume is not None:
-            choices = resumed(choices, ask, ask.resume, self.text)
-        if params.grammar is not None:
-            await self._grammars.check(params.grammar)
         return choices
 
     def run_choices(
@@ -273,12 +285,9 @@ class GenerationService:
         runs = []
         for generation in generations:
             run = self.run(generation, on_accepted)
-            num_resumed = len(generation.request.resume_token_ids)
-            if streams and num_resumed:
-                run = untold(run, num_resumed)
-            if self._stream_interval > 1:
-                run = gathered(run, self._stream_interval)
-            runs.append(run)
+            if streams and generation.request.resume_token_ids:
+                run = untold(run, len(generation.request.resume_token_ids))
+            runs.append(gathered(run, self._stream_interval) if self._stream_interval > 1 else run)
         merged = _only(runs[0]) if len(runs) == 1 else self._all(generations, runs)
         return observed(generations, merged, streams=streams)
 
@@ -361,26 +370,20 @@ class GenerationService:
     ) -> SamplingParams:
         """Return the sampling parameters of one prompt. `resolved` are those of another prompt of
         the request, so that the cost is paid once."""
-        room, limit = self.max_model_len - prompt_len, self.limits.max_output_tokens
-        own = self._sampling_defaults
-        longest = min(room, own.get("max_tokens", room), room if limit is None else limit)
-        field, most = ask.max_tokens_field, ask.sampling.get("max_tokens")
-        if most is not None and most < 1:
-            raise out_of_range(field, most, 1, math.inf, "at least 1")
+        max_model_len, own = self.max_model_len, self._sampling_defaults
+        most = self.limits.max_output(max_model_len - prompt_len)
+        longest = min(most, own.get("max_tokens", most))
+        field, asked = ask.max_tokens_field, ask.sampling.get("max_tokens")
+        if asked is not None and asked < 1:
+            raise out_of_range(field, asked, 1, math.inf, "at least 1")
         if resolved is None:
             seed = random.randrange(_DRAWN_SEEDS)
             defaults = SamplingParams(**own | {"seed": seed, "max_tokens": longest})
             params = resolve_sampling(ask.sampling, self.text, defaults)
         else:
-            params = replace(resolved, max_tokens=longest) if most is None else resolved
-        self.limits.check_output(params.max_tokens, field)
-        if params.max_tokens > room:
-            raise ContextLengthError(
-                f"{field}={params.max_tokens}, the prompt has {prompt_len} tokens",
-                self.max_model_len,
-                f"ask for at most {room}",
-                param=field,
-            )
+            params = replace(resolved, max_tokens=longest) if asked is None else resolved
+        if params.max_tokens > most:
+            raise self.limits.refusal_of_output(params.max_tokens, prompt_len, max_model_len, field)
         return params
 
 

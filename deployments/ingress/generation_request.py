@@ -22,6 +22,8 @@ MAX_BAD_WORD_CHARS = 10_000
 """Maximum characters of all bad words of a request, which are tokenized while others wait."""
 MAX_ENTRIES = {"stop_token_ids": 128, "logit_bias": 1024, "bad_words": 1024}
 """Maximum entries of a request, by field. A pass pays for each, which delays its other rows."""
+_TOKEN_FIELDS = frozenset({*MAX_ENTRIES, "allowed_token_ids"})
+"""Fields that hold token IDs, or words that become token IDs."""
 _LEAST_SEED, _DRAWN = -(2**63), -1
 """OpenAI's minimum seed, and the seed by which vLLM and llama.cpp let the server draw one."""
 _NEGATIVE_SEEDS = 2**53
@@ -144,17 +146,8 @@ def resolve_sampling(
     named = {**named, "seed": chosen_seed(named.get("seed"))}
     word_ids = named.pop("bad_word_ids", None) or ()
     given = {_OWN_NAMES.get(k, k): value for k, value in named.items() if value is not None}
-    _check_counts(given, text)
-    words = _ids_of_words(given.pop("bad_words"), text) if "bad_words" in given else []
-    for ids in word_ids:
-        words.append(text.check_ids(ids, "bad_word_ids"))
-    if words:
-        given["bad_words"] = tuple(words)
-    for name in ("stop_token_ids", "allowed_token_ids"):
-        if name in given:
-            given[name] = text.check_ids(given[name], name)
-    if "logit_bias" in given:
-        given["logit_bias"] = _checked_bias(given["logit_bias"], text)
+    if word_ids or not _TOKEN_FIELDS.isdisjoint(given):
+        given = _with_checked_ids(given, word_ids, text)
     if given.get("top_k") == _ALL_FOR_OTHERS:
         given["top_k"] = _ALL
     return replace(base, **given)
@@ -167,6 +160,24 @@ def chosen_seed(seed: int | None) -> int | None:
     return None if seed == _DRAWN else seed % _NEGATIVE_SEEDS
 
 
+def _with_checked_ids(
+    given: dict[str, Any], word_ids: Iterable[Sequence[int]], text: TextModel
+) -> dict[str, Any]:
+    """Return the fields with words as token IDs, `word_ids` among them, and all IDs checked."""
+    _check_counts(given, text)
+    words = _ids_of_words(given.pop("bad_words"), text) if "bad_words" in given else []
+    for ids in word_ids:
+        words.append(text.check_ids(ids, "bad_word_ids"))
+    if words:
+        given["bad_words"] = tuple(words)
+    for name in ("stop_token_ids", "allowed_token_ids"):
+        if name in given:
+            given[name] = text.check_ids(given[name], name)
+    if "logit_bias" in given:
+        given["logit_bias"] = _checked_bias(given["logit_bias"], text)
+    return given
+
+
 def _check_counts(given: Mapping[str, Any], text: TextModel) -> None:
     if not given.get("allowed_token_ids", True):
         raise InvalidRequestError(
@@ -177,11 +188,19 @@ def _check_counts(given: Mapping[str, Any], text: TextModel) -> None:
     for name, value in given.items():
         limit = text.vocab_size if name == "allowed_token_ids" else MAX_ENTRIES.get(name)
         if limit is not None and len(value) > limit:
-            raise InvalidRequestError(
-                f"{name} has {len(value)} entries, the limit is {limit}",
-                param=name,
-                code="array_above_max_length",
-            )
+            raise too_many_entries(name, len(value), limit)
+
+
+def too_many_entries(param: str, count: int, limit: int | str) -> InvalidRequestError:
+    """Return the error for a list or object that is too long."""
+    message = f"{param} has {count} entries, the limit is {limit}"
+    return InvalidRequestError(message, param=param, code="array_above_max_length")
+
+
+def too_long(problem: str, limit: int | str, param: str) -> InvalidRequestError:
+    """Return the error for text that is too long. `problem` names the text and its length."""
+    message = f"{problem}, the limit is {limit}"
+    return InvalidRequestError(message, param=param, code="string_above_max_length")
 
 
 def _checked_bias(
@@ -203,11 +222,8 @@ def _token_id(key: str | int) -> int:
 def _ids_of_words(words: Sequence[str], text: TextModel) -> list[tuple[int, ...]]:
     num_chars = sum(map(len, words))
     if num_chars > MAX_BAD_WORD_CHARS:
-        raise InvalidRequestError(
-            f"bad_words have {num_chars} characters together, the limit is {MAX_BAD_WORD_CHARS}",
-            param="bad_words",
-            code="string_above_max_length",
-        )
+        problem = f"bad_words have {num_chars} characters together"
+        raise too_long(problem, MAX_BAD_WORD_CHARS, "bad_words")
     return [ids for word in words for ids in _forms(word, text)]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 from deployments.ingress.generation_request import (
     AnswerOptions,
@@ -18,9 +19,9 @@ from deployments.ingress.generation_request import (
     Reading,
 )
 from deployments.ingress.request_limits import last_ids
-from deployments.text.answers.asking import asked_grammar
+from deployments.text.answers.asking import CallsAsked, asked_grammar
 from deployments.text.answers.mark_text import MarkTokens, mark_tokens
-from deployments.text.answers.reading import AnswerDelta, prompt_end
+from deployments.text.answers.reading import AnswerDelta, AnswerReader, Answers, prompt_end
 from deployments.text.detokenizer import StopStrings, answer_detokenizer
 from deployments.text.tokenizer import TextModel
 from specdec_core.errors import InvalidRequestError
@@ -99,49 +100,65 @@ class Output:
         how many tokens a round brought."""
         if self._view.hides_output:
             return _without_tokens(event)
-        shown, offsets, stops = "", [], self._stops
         # The text of an ID that ends the output is not shown.
-        is_ended = event.finish_reason is FinishReason.STOP and not self._view.includes_stop
-        num_shown = len(event.token_ids) - is_ended
-        for count, token_id in enumerate(event.token_ids, start=1):
-            offsets.append(self._num_chars)
-            if count > num_shown:
-                continue
-            text = self._detokenizer.add(token_id)
-            self._num_chars += len(text)
-            if stops is None:
-                shown += text
-                continue
+        is_ended = event.finish_reason is FinishReason.STOP
+        hides_end = is_ended and not self._view.includes_stop
+        shown_ids = event.token_ids[:-1] if hides_end else event.token_ids
+        texts = [self._detokenizer.add(token_id) for token_id in shown_ids]
+        offsets = tuple(accumulate(map(len, texts), initial=self._num_chars))
+        self._num_chars = offsets[-1]
+        rest = self._detokenizer.flush() if event.finish_reason is not None else ""
+        chunk = OutputChunk(
+            index=event.index,
+            token_ids=event.token_ids,
+            text="".join(texts) + rest,
+            text_offsets=offsets[: len(event.token_ids)],
+            logprobs=event.logprobs,
+            prompt_logprobs=event.prompt_logprobs,
+            finish_reason=event.finish_reason,
+            stop_reason=self._stop_token_id(event) if is_ended else None,
+            stats=event.stats,
+        )
+        return chunk if self._stops is None else self._cut(chunk, texts, rest, self._stops)
+
+    def _stop_token_id(self, event: TokenEvent) -> int | None:
+        """Return the stop token ID that ended the output, if the request names it."""
+        last = event.token_ids[-1] if event.token_ids else None
+        return last if last in self._params.stop_token_ids else None
+
+    def _cut(
+        self, chunk: OutputChunk, texts: Sequence[str], rest: str, stops: StopStrings
+    ) -> OutputChunk:
+        """Cut a chunk at the first stop string, and hold back what may be the beginning of one.
+
+        `texts` are those of its first tokens, `rest` follows the last one.
+        """
+        shown = ""
+        for count, (token_id, text) in enumerate(zip(chunk.token_ids, texts, strict=False), 1):
             # Before min_tokens a stop string ends nothing, just as no stop token ID would.
-            is_early = event.index + count <= self._params.min_tokens
+            is_early = chunk.index + count <= self._params.min_tokens
             shown += stops.add(text, is_exempt=is_early)
             if token_id in self._hidden:
                 shown += stops.add(self._hidden[token_id], is_exempt=is_early, is_hidden=True)
             if stops.stop_string is not None:
+                chunk = _first_tokens(chunk, count)
                 break
-        else:
-            if event.finish_reason is not None:
-                rest = self._detokenizer.flush()
-                shown += rest if stops is None else stops.add(rest) + stops.flush()
-        finish_reason = event.finish_reason
-        stop_reason: int | str | None = None
-        if stops is not None and stops.stop_string is not None:
-            finish_reason, stop_reason = FinishReason.STOP, stops.stop_string
-            shown += stops.stop_string if self._view.includes_stop else ""
-        elif finish_reason is FinishReason.STOP and event.token_ids:
-            last = event.token_ids[-1]
-            stop_reason = last if last in self._params.stop_token_ids else None
-        return OutputChunk(
-            index=event.index,
-            token_ids=event.token_ids[: len(offsets)],
-            text=shown,
-            text_offsets=tuple(offsets),
-            logprobs=event.logprobs[: len(offsets)],
-            prompt_logprobs=event.prompt_logprobs,
-            finish_reason=finish_reason,
-            stop_reason=stop_reason,
-            stats=event.stats,
-        )
+        if chunk.finish_reason is not None:
+            shown += stops.add(rest) + stops.flush()
+        if stops.stop_string is None:
+            return replace(chunk, text=shown)
+        shown += stops.stop_string if self._view.includes_stop else ""
+        reason = FinishReason.STOP
+        return replace(chunk, text=shown, finish_reason=reason, stop_reason=stops.stop_string)
+
+
+def _first_tokens(chunk: OutputChunk, count: int) -> OutputChunk:
+    return replace(
+        chunk,
+        token_ids=chunk.token_ids[:count],
+        text_offsets=chunk.text_offsets[:count],
+        logprobs=chunk.logprobs[:count],
+    )
 
 
 def _without_tokens(event: TokenEvent) -> OutputChunk:
@@ -173,16 +190,18 @@ class ChatReading:
         answers = self._answers
         has_calls = answers is not None and answers.has_calls
         if options.calls is not None and options.needs_call and not has_calls:
-            asked = "required" if options.calls.name is None else repr(options.calls.name)[:80]
-            raise InvalidRequestError(
-                f"tool_choice={asked} requires a tool call, but the format of this "
-                "model's tool calls is not known. Start the server with "
-                "--tool-call-parser, or send tool_choice=auto",
-                param="tool_choice",
-                code="unsupported_value",
-            )
+            raise _unknown_format(options.calls)
         if answers is None or not (answers.has_reasoning or (options.calls and has_calls)):
             return ask  # the text of an answer is its content
+        return self._with_reading(ask, options, answers, prompt_token_ids)
+
+    def _with_reading(
+        self,
+        ask: GenerationRequest,
+        options: AnswerOptions,
+        answers: Answers,
+        prompt_token_ids: Sequence[int],
+    ) -> GenerationRequest:
         end = ""
         if options.begins_in_prompt:
             kept = last_ids(prompt_token_ids, ask.truncate_prompt_tokens)
@@ -218,6 +237,17 @@ class ChatReading:
         return mark_tokens(self._text)
 
 
+def _unknown_format(calls: CallsAsked) -> InvalidRequestError:
+    asked = "required" if calls.name is None else repr(calls.name)[:80]
+    return InvalidRequestError(
+        f"tool_choice={asked} requires a tool call, but the format of this "
+        "model's tool calls is not known. Start the server with "
+        "--tool-call-parser, or send tool_choice=auto",
+        param="tool_choice",
+        code="unsupported_value",
+    )
+
+
 class ReadAnswer:
     """Everything read of one answer. Call `read` with its chunks in order, once for each."""
 
@@ -245,17 +275,18 @@ class ReadAnswer:
 
     def read(self, piece: OutputChunk) -> AnswerDelta:
         """Return what became certain with `piece` and is new to the client."""
-        if self._reader is None:
-            return AnswerDelta(piece.text)
+        return AnswerDelta(piece.text) if self._reader is None else self._read(piece, self._reader)
+
+    def _read(self, piece: OutputChunk, reader: AnswerReader) -> AnswerDelta:
         if self.counts_reasoning:
             self._offsets += (*piece.told_offsets, *piece.text_offsets)
         if piece.told_text:
-            self._shown(self._reader.add(piece.told_text))
-        found = self._shown(self._reader.add(piece.text))
+            self._shown(reader.add(piece.told_text))
+        found = self._shown(reader.add(piece.text))
         if piece.finish_reason is None:
             return found
-        rest = self._shown(self._reader.flush())
-        self.has_reasoned |= self._reader.is_reasoning
+        rest = self._shown(reader.flush())
+        self.has_reasoned |= reader.is_reasoning
         is_known = bool(piece.told_text) and not piece.token_ids
         return found if is_known else found + rest
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from deployments.errors import ContextLengthError
-from deployments.ingress.generation_request import MAX_ENTRIES
+from deployments.ingress.generation_request import MAX_ENTRIES, too_long, too_many_entries
 from specdec_core.errors import InvalidRequestError, out_of_range
 
 MAX_STOP_STRINGS = 16
@@ -61,86 +61,92 @@ class RequestLimits:
         if name == "messages":
             limit, setting = self.max_messages, " (max_messages)"
         if limit is not None and count > limit:
-            raise InvalidRequestError(
-                f"{name} has {count} entries, the limit is {limit}{setting}",
-                param=name,
-                code="array_above_max_length",
-            )
+            raise too_many_entries(name, count, f"{limit}{setting}")
 
     def check_prompt_chars(self, num_chars: int, param: str = "prompt") -> None:
         """Check the total size of a request's prompts, in characters or token IDs."""
         limit = self.max_prompt_chars
         if num_chars > limit:
-            raise InvalidRequestError(
-                f"{param} has {num_chars} characters or token IDs in all, "
-                f"the limit is {limit} (max_prompt_chars)",
-                param=param,
-                code="string_above_max_length",
-            )
+            problem = f"{param} has {num_chars} characters or token IDs in all"
+            raise too_long(problem, f"{limit} (max_prompt_chars)", param)
 
     def check_messages(self, messages: Sequence[Mapping[str, Any]]) -> int:
         """Return the number of characters in the messages. Raises InvalidRequestError."""
         self.check_entries("messages", len(messages))
-        num_chars = 0
-        for message in messages:
-            for value in message.values():
-                num_chars += len(value) if isinstance(value, str) else 0
+        texts = [text for m in messages for text in m.values() if isinstance(text, str)]
+        num_chars = sum(map(len, texts))
         self.check_prompt_chars(num_chars, "messages")
         return num_chars
 
     def check_prompt(self, prompt_len: int, max_model_len: int, param: str) -> None:
         """Check the length of a prompt, in tokens. `param` is the field that holds the prompt."""
-        if prompt_len >= max_model_len:
-            raise ContextLengthError(
-                f"the prompt is too long: it has {prompt_len} tokens",
-                max_model_len,
-                f"send at most {max_model_len - 1}",
-                param=param,
-            )
         limit = self.max_prompt_tokens
-        if limit is not None and prompt_len > limit:
-            raise InvalidRequestError(
-                f"the prompt has {prompt_len} tokens, this server takes at most {limit} "
-                "(max_prompt_tokens)",
-                param=param,
-                code="context_length_exceeded",
-            )
+        if prompt_len >= max_model_len or (limit is not None and prompt_len > limit):
+            raise _long_prompt(prompt_len, max_model_len, limit, param)
 
-    def check_output(self, max_tokens: int, param: str) -> None:
-        """Check the maximum output, in tokens. `param` is the field that sets `max_tokens`."""
+    def max_output(self, room: int) -> int:
+        """Return the maximum output, in tokens, if the model has room for `room` more."""
+        return room if self.max_output_tokens is None else min(room, self.max_output_tokens)
+
+    def refusal_of_output(
+        self, max_tokens: int, prompt_len: int, max_model_len: int, param: str
+    ) -> InvalidRequestError:
+        """Return the error for more than `max_output`. `param` is the field that sets it."""
         limit = self.max_output_tokens
         if limit is not None and max_tokens > limit:
-            raise InvalidRequestError(
+            return InvalidRequestError(
                 f"{param}={max_tokens}: this server gives at most {limit} tokens "
                 "(max_output_tokens)",
                 param=param,
                 code="integer_above_max_value",
             )
+        return ContextLengthError(
+            f"{param}={max_tokens}, the prompt has {prompt_len} tokens",
+            max_model_len,
+            f"ask for at most {max_model_len - prompt_len}",
+            param=param,
+        )
+
+
+def _long_prompt(
+    prompt_len: int, max_model_len: int, limit: int | None, param: str
+) -> InvalidRequestError:
+    if prompt_len >= max_model_len:
+        return ContextLengthError(
+            f"the prompt is too long: it has {prompt_len} tokens",
+            max_model_len,
+            f"send at most {max_model_len - 1}",
+            param=param,
+        )
+    return InvalidRequestError(
+        f"the prompt has {prompt_len} tokens, this server takes at most {limit} "
+        "(max_prompt_tokens)",
+        param=param,
+        code="context_length_exceeded",
+    )
 
 
 def check_request_id(request_id: str) -> None:
     if len(request_id) > MAX_REQUEST_ID_LEN:
-        raise InvalidRequestError(
-            f"request_id has {len(request_id)} characters, the limit is {MAX_REQUEST_ID_LEN}",
-            param="request_id",
-            code="string_above_max_length",
-        )
+        problem = f"request_id has {len(request_id)} characters"
+        raise too_long(problem, MAX_REQUEST_ID_LEN, "request_id")
 
 
 def check_choices(n: int, num_prompts: int) -> None:
-    if n < 1 or not num_prompts:
-        raise InvalidRequestError(
-            f"n={n} choices of {num_prompts} prompts: both must be at least 1",
-            param="n",
-            code="integer_below_min_value",
-        )
-    if n * num_prompts > MAX_CHOICES:
-        raise InvalidRequestError(
-            f"n={n} choices of {num_prompts} prompts are {n * num_prompts}, "
-            f"the limit is {MAX_CHOICES}",
-            param="n",
-            code="integer_above_max_value",
-        )
+    if not 1 <= n * num_prompts <= MAX_CHOICES:
+        raise _wrong_number_of_choices(n, num_prompts)
+
+
+def _wrong_number_of_choices(n: int, num_prompts: int) -> InvalidRequestError:
+    asked, num_choices = f"n={n} choices of {num_prompts} prompts", n * num_prompts
+    if num_choices < 1:
+        code = "integer_below_min_value"
+        return InvalidRequestError(f"{asked}: both must be at least 1", param="n", code=code)
+    return InvalidRequestError(
+        f"{asked} are {num_choices}, the limit is {MAX_CHOICES}",
+        param="n",
+        code="integer_above_max_value",
+    )
 
 
 def check_allowed_ids(num_ids: int, num_choices: int) -> None:
@@ -156,11 +162,8 @@ def check_allowed_ids(num_ids: int, num_choices: int) -> None:
 def check_stop(stops: Sequence[str]) -> None:
     num_chars = sum(map(len, stops))
     if num_chars > MAX_STOP_CHARS:
-        raise InvalidRequestError(
-            f"the stop strings have {num_chars} characters together, the limit is {MAX_STOP_CHARS}",
-            param="stop",
-            code="string_above_max_length",
-        )
+        problem = f"the stop strings have {num_chars} characters together"
+        raise too_long(problem, MAX_STOP_CHARS, "stop")
     if len(stops) > MAX_STOP_STRINGS:
         raise InvalidRequestError(
             f"{len(stops)} stop strings, the limit is {MAX_STOP_STRINGS}",
