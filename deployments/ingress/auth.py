@@ -40,8 +40,9 @@ class Access:
     def check_key(self, authorization: str | None) -> str:
         """Check `Authorization: Bearer KEY` in constant time. Return the key's name, empty if no
         key is needed. Raises UnauthorizedError."""
-        if not self._keys:
-            return ""
+        return self._name_of_key(authorization) if self._keys else ""
+
+    def _name_of_key(self, authorization: str | None) -> str:
         given = _digest_in(authorization)
         if given is None:
             raise UnauthorizedError("an API key is needed: Authorization: Bearer KEY")
@@ -73,9 +74,8 @@ class Access:
             return
         if name not in self._allowed_hosts and ANY not in self._allowed_hosts:
             raise ForbiddenError(
-                f"the host name {name[:200]!r} is not allowed, because this server "
-                "accepts local callers only: add the name to allowed_hosts "
-                "(--allowed-hosts)"
+                f"the host name {name[:200]!r} is not allowed, because this server accepts local "
+                "callers only: add the name to allowed_hosts (--allowed-hosts)"
             )
 
     def check_peer(self, peer: str) -> None:

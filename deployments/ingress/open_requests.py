@@ -7,6 +7,7 @@ the client lacks.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,8 @@ class OpenRequest:
     trace: pb.TraceContext | None = None
     """The span that the request belongs to, if it is traced."""
     on_accepted: OnAccepted | None = None
+    events: asyncio.Queue[TokenEvent | Exception] = field(default_factory=asyncio.Queue)
+    """Events that the client has not read yet, or the error that ended the request."""
     emitted: list[int] = field(default_factory=list)
     pinned_fingerprint: str = ""
     """Numerics fingerprint of the exact targets that chose the emitted tokens; see Request."""
@@ -78,8 +81,9 @@ class OpenRequests:
         """Resumed requests whose replayed tokens differed from those already emitted."""
         self._open: dict[str, OpenRequest] = {}
 
-    def __contains__(self, request_id: str) -> bool:
-        return request_id in self._open
+    def get(self, request_id: str) -> OpenRequest | None:
+        """Return a request, or None if no client waits for it."""
+        return self._open.get(request_id)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -97,23 +101,24 @@ class OpenRequests:
         if entry is not None and entry.on_accepted is not None:
             entry.on_accepted(request_id)
 
-    def end(self, request_id: str) -> bool:
-        """Drop a request for which no client waits any more. Return False if it was not open."""
-        return self._open.pop(request_id, None) is not None
+    def end(self, entry: OpenRequest) -> bool:
+        """Drop a request for which no client waits any more. Return False if it was not open. A
+        later request may have its ID."""
+        request_id = entry.request.request_id
+        if self._open.get(request_id) is not entry:
+            return False
+        del self._open[request_id]
+        return True
 
-    def release(self, request_id: str) -> tuple[Request, bool]:
-        """Drop a request, as `end` does.
+    def release(self, request_id: str) -> OpenRequest:
+        """Drop a request, as `end` does, and return it."""
+        return self._open.pop(request_id)
 
-        Return it in the form in which another coordinator can continue it, and whether it was sent.
-        """
-        entry = self._open.pop(request_id)
-        return entry.resumed(), entry.was_sent
-
-    def end_all(self) -> list[str]:
-        """Drop all open requests. Return their IDs."""
-        request_ids = list(self._open)
+    def end_all(self) -> list[OpenRequest]:
+        """Drop all open requests, and return them."""
+        entries = list(self._open.values())
         self._open.clear()
-        return request_ids
+        return entries
 
     def resumed(self) -> list[Request]:
         """Return the open requests in the form in which another coordinator can continue them."""
@@ -129,20 +134,15 @@ class OpenRequests:
             entry.was_sent = True
         return sent
 
-    def take(self, event: TokenEvent) -> TokenEvent | OpenRequest | None:
-        """Return the part of an event that is new to the client, or the request to submit again if
-        the event leaves a gap. Return None if no client waits."""
-        entry = self._open.get(event.request_id)
-        if entry is None:
-            return None
+    def take(self, entry: OpenRequest, event: TokenEvent) -> TokenEvent | None:
+        """Return the part of an event that is new to the client. Return None if the event leaves a
+        gap, so that the request must be submitted again."""
         overlap = len(entry.request.emitted_token_ids) + len(entry.emitted) - event.index
-        if overlap < 0 or overlap > len(entry.emitted):
-            return entry
-        if overlap > 0 or event.prompt_logprobs:  # rarely
-            fresh = self._new_part(entry, event, overlap)
-            if fresh is None:
-                return entry
-            event = fresh
+        if overlap != 0 or event.prompt_logprobs:  # rarely
+            new_part = self._new_part(entry, event, overlap)
+            if new_part is None:
+                return None
+            event = new_part
         entry.emitted += event.token_ids
         if event.pinned_fingerprint:
             entry.pinned_fingerprint = event.pinned_fingerprint
@@ -151,7 +151,10 @@ class OpenRequests:
         return event
 
     def _new_part(self, entry: OpenRequest, event: TokenEvent, overlap: int) -> TokenEvent | None:
-        """Return `event` without its first tokens, which the client has. None if it has others."""
+        """Return `event` without its first tokens, which the client has. None if it has others, or
+        if tokens are missing."""
+        if not 0 <= overlap <= len(entry.emitted):
+            return None
         known = tuple(entry.emitted[len(entry.emitted) - overlap :])
         replayed = event.token_ids[:overlap]
         if replayed != known[: len(replayed)]:

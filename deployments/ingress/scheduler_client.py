@@ -50,7 +50,6 @@ _LEAST_HELD_S = 0.002
 """Minimum hold time in seconds. Rounds that follow each other sooner cannot be distinguished."""
 
 Outgoing = asyncio.Queue[pb.GenerateUp | None]
-Events = asyncio.Queue[TokenEvent | Exception]
 
 
 class SchedulerClient:
@@ -98,8 +97,6 @@ class SchedulerClient:
         self._num_others = 0
         """Requests of other ingresses in the last state of the coordinator."""
         self._open = OpenRequests(lambda: self.times.observe([REPLAY_DIVERGED]))
-        self._events: dict[str, Events] = {}
-        """Events that the client of each open request has not read yet, by request ID."""
         self._aborts: dict[str, list[asyncio.Future[bool]]] = {}
         self._outgoing: Outgoing | None = None
         self._endpoint: Address | None = None
@@ -158,21 +155,18 @@ class SchedulerClient:
         was_sent = resume or self._outgoing is not None
         entry = OpenRequest(request, was_sent, carried_trace(), on_accepted)
         self._open.begin(entry)
-        events = self._events[request.request_id] = Events()
         try:
             self._submit(entry, resume=resume)
             while True:
-                event = await events.get()
+                event = await entry.events.get()
                 if isinstance(event, Exception):
                     raise event
                 yield event
                 if event.finish_reason is not None:
                     return
         finally:
-            if self._events.get(request.request_id) is events:  # not a later request of the id
-                del self._events[request.request_id]
-                if self._open.end(request.request_id):
-                    self._send_abort(request.request_id)
+            if self._open.end(entry):
+                self._send_abort(request.request_id)
             if self._outgoing is not None:
                 # The coordinator adds up the times of all ingresses, which report the same totals.
                 self._send(pb.GenerateUp(times=self.times.take()))
@@ -184,13 +178,13 @@ class SchedulerClient:
     def release(self, request_id: str) -> None:
         """Give up an open request. Its `generate` raises ReleasedError."""
         self._send_abort(request_id)
-        request, was_sent = self._open.release(request_id)
-        self._events[request_id].put_nowait(ReleasedError(request, was_sent=was_sent))
+        entry = self._open.release(request_id)
+        entry.events.put_nowait(ReleasedError(entry.resumed(), was_sent=entry.was_sent))
 
     def give_up(self, message: str) -> None:
         """End every open request with an error that asks its client to retry."""
-        for request_id in self._open.end_all():
-            self._events[request_id].put_nowait(PoolUnavailableError(message))
+        for entry in self._open.end_all():
+            entry.events.put_nowait(PoolUnavailableError(message))
 
     async def abort(self, request_id: str) -> bool:
         """Abort a request of any ingress. Return False if no such request is live."""
@@ -272,9 +266,12 @@ class SchedulerClient:
                 self._told_hold_s = hold_s
                 self._send(pb.GenerateUp(pace=pb.Pace(hold_s=hold_s)))
         for answer in message.aborts:
-            for outcome in self._aborts.pop(answer.request_id, []):
-                if not outcome.done():
-                    outcome.set_result(answer.aborted)
+            self._take_abort_answer(answer)
+
+    def _take_abort_answer(self, answer: pb.AbortOutcome) -> None:
+        for outcome in self._aborts.pop(answer.request_id, []):
+            if not outcome.done():
+                outcome.set_result(answer.aborted)
 
     def _note_state(self, state: pb.PoolState | None) -> None:
         had_targets = self.has_targets
@@ -290,18 +287,19 @@ class SchedulerClient:
             self._patience = loop.call_later(self._resume_timeout_s, self.give_up, NO_TARGET)
 
     def _take_event(self, message: pb.TokenEvent) -> None:
-        if message.request_id not in self._open:
+        entry = self._open.get(message.request_id)
+        if entry is None:
             return
         event, failure = event_from_pb(message)
         if failure is not None:
-            self._open.end(event.request_id)
-            self._events[event.request_id].put_nowait(error_of(failure))
+            self._open.end(entry)
+            entry.events.put_nowait(error_of(failure))
             return
-        news = self._open.take(event)
-        if isinstance(news, OpenRequest):
-            self._submit(news, resume=True)
-        elif news is not None:
-            self._events[event.request_id].put_nowait(news)
+        new_part = self._open.take(entry, event)
+        if new_part is None:
+            self._submit(entry, resume=True)
+        else:
+            entry.events.put_nowait(new_part)
 
 
 async def _messages(outgoing: Outgoing) -> AsyncIterator[pb.GenerateUp]:

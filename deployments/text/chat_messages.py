@@ -14,10 +14,7 @@ from specdec_core.errors import InvalidRequestError
 
 def checked_tools(tools: Sequence[Any]) -> list[dict[str, Any]]:
     """Return OpenAI's list of functions, without null parameters. Raises InvalidRequestError."""
-    checked = []
-    for index, tool in enumerate(tools):
-        checked.append(_checked_tool(tool, f"tools.{index}"))
-    return checked
+    return [_checked_tool(tool, f"tools.{index}") for index, tool in enumerate(tools)]
 
 
 def _checked_tool(tool: Any, where: str) -> dict[str, Any]:
@@ -110,24 +107,33 @@ def checked_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         raise InvalidRequestError(
             "messages is empty: at least 1 message is needed", param="messages"
         )
-    checked = []
-    for i, message in enumerate(messages):
-        checked.append(_checked_message(f"messages.{i}", message))
-    return checked
+    return [_checked_message(f"messages.{i}", message) for i, message in enumerate(messages)]
 
 
 def _checked_message(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
-    for name, instead in _REFUSED_FIELDS.items():
-        if message.get(name):
-            raise InvalidRequestError(
-                f"{where}.{name} is not supported: {instead}",
-                param=f"{where}.{name}",
-                code="unsupported_parameter",
-            )
+    if any(map(message.get, _REFUSED_FIELDS)):
+        raise _refusal_of_field(where, message)
     role = message.get("role")
     if not isinstance(role, str) or not role:
         raise _wrong_type(f"{where}.role", "a string that is not empty")
     checked: dict[str, Any] = {"role": role, "content": _content(where, role, message)}
+    if message.keys() != {"role", "content"}:
+        checked |= _optional_fields(where, message)
+    return checked
+
+
+def _refusal_of_field(where: str, message: Mapping[str, Any]) -> InvalidRequestError:
+    name = next(filter(message.get, _REFUSED_FIELDS))
+    return InvalidRequestError(
+        f"{where}.{name} is not supported: {_REFUSED_FIELDS[name]}",
+        param=f"{where}.{name}",
+        code="unsupported_parameter",
+    )
+
+
+def _optional_fields(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that a message may have besides its role and content."""
+    checked: dict[str, Any] = {}
     if message.get("tool_calls"):
         checked["tool_calls"] = _checked_calls(f"{where}.tool_calls", message["tool_calls"])
     for name in ("name", "tool_call_id"):
@@ -145,6 +151,13 @@ def _checked_message(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _content(where: str, role: str, message: Mapping[str, Any]) -> str:
     """Return the text of a message. A refusal of the model is text as well."""
+    content = message.get("content")
+    if isinstance(content, str) and not message.get("refusal"):
+        return content
+    return _joined_content(where, role, message)
+
+
+def _joined_content(where: str, role: str, message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if content is None and role not in _OPTIONAL_TEXT_ROLES:
         raise InvalidRequestError(

@@ -9,6 +9,7 @@ compiled as transformers compiles them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import time
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, reduce
 from hashlib import blake2b
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
 from jinja2 import Template, TemplateError, nodes
@@ -58,10 +59,7 @@ def template_variables(named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variables of a request for the template. Null leaves a variable out."""
     no_effort = named.get("reasoning_effort") == "none"
     variables: dict[str, Any] = {"enable_thinking": False} if no_effort else {}
-    for name, value in named.items():
-        if value is not None:
-            variables[name] = value
-    return variables
+    return variables | {name: value for name, value in named.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -94,9 +92,8 @@ class ChatTemplate:
         try:
             return self.compiled.render(variables)
         except Exception as error:  # a template may fail in any way on its input
-            raise InvalidRequestError(
-                f"the chat template refuses: {error}", param=self.param
-            ) from error
+            message = f"the chat template refuses: {error}"
+            raise InvalidRequestError(message, param=self.param) from error
 
     @cached_property
     def literals(self) -> frozenset[str]:
@@ -186,7 +183,7 @@ class Marks:
 
     def put(self, given: TemplateInput) -> TemplateInput:
         """Return the conversation with a mark in every text that must be shown."""
-        messages, tools, variables = [], [], dict(given.variables)
+        messages = []
         last = len(given.messages) - 1 if given.continues_final_message else None
         for i, message in enumerate(given.messages):
             where, marked = f"messages.{i}", dict(message)
@@ -194,15 +191,20 @@ class Marks:
             if content.strip() or i == last:
                 marked["content"] = self._text(f"{where}.content", message["role"], content)
             if message.get("tool_calls"):
-                calls = enumerate(message["tool_calls"])
-                marked["tool_calls"] = [self._call(f"{where}.tool_calls.{j}", c) for j, c in calls]
+                marked["tool_calls"] = self._calls(where, message["tool_calls"])
             messages.append(marked)
+        given = replace(given, messages=messages)
+        return self._with_tools(given) if given.tools else given
+
+    def _with_tools(self, given: TemplateInput) -> TemplateInput:
+        """Return the conversation with a mark in every tool."""
+        tools, variables = [], dict(given.variables)
         for i, tool in enumerate(given.tools):
             tools.append(self._tool(f"tools.{i}", tool))
         for name, value in given.variables.items():
-            if tools and value == list(given.tools):  # SmolLM3 takes tools as `xml_tools`
+            if value == list(given.tools):  # SmolLM3 takes tools as `xml_tools`
                 variables[name] = tools
-        return replace(given, messages=messages, tools=tools, variables=variables)
+        return replace(given, tools=tools, variables=variables)
 
     def check(self, rendered: str, *, is_cut: bool) -> None:
         """Raise InvalidRequestError for the first mark that is not in the text. `is_cut`: the
@@ -228,6 +230,9 @@ class Marks:
         start = "" if role == "assistant" else self._new(where, reason)
         self._end = self._new(where, reason)
         return start + content + self._end
+
+    def _calls(self, where: str, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        return [self._call(f"{where}.tool_calls.{j}", call) for j, call in enumerate(calls)]
 
     def _call(self, where: str, call: Mapping[str, Any]) -> dict[str, Any]:
         reason = "the model's chat template does not show this call: leave it out"
@@ -354,17 +359,26 @@ def render(template: ChatTemplate, given: TemplateInput) -> str:
 
     Raises InvalidRequestError if the template refuses or drops something.
     """
-    template = template.for_tools(given.tools)
-    refusals: list[InvalidRequestError] = []
     started_s = time.thread_time()
-    for messages in forms(known_roles(template, given.messages)):
-        if refusals and time.thread_time() - started_s > _FORMS_S:
+    template = template.for_tools(given.tools)
+    given = replace(given, messages=known_roles(template, given.messages))
+    try:
+        return _checked(template, given)
+    except InvalidRequestError as refusal:
+        return _in_another_form(template, given, refusal, started_s + _FORMS_S)
+
+
+def _in_another_form(
+    template: ChatTemplate, given: TemplateInput, refusal: InvalidRequestError, end_s: float
+) -> str:
+    """Return the first other form that the template shows whole. Raises `refusal` if there is none
+    before `end_s`, in CPU seconds."""
+    for messages in islice(forms(list(given.messages)), 1, None):
+        if time.thread_time() > end_s:
             break
-        try:
+        with contextlib.suppress(InvalidRequestError):
             return _checked(template, replace(given, messages=messages))
-        except InvalidRequestError as error:
-            refusals.append(error)
-    raise refusals[0]
+    raise refusal
 
 
 def known_roles(template: ChatTemplate, messages: Sequence[Message]) -> list[Message]:

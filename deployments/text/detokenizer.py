@@ -10,6 +10,7 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 
@@ -94,13 +95,15 @@ def token_bytes_of(vocabulary: Vocabulary) -> Callable[[int], bytes]:
     names = {step["type"] for step in steps}
     spaces = [space for step in steps for space in _space(step)]
 
-    def token_bytes(token_id: int) -> bytes:
+    def bytes_of_letters(token_id: int) -> bytes:
         piece = vocabulary.id_to_token(token_id) or ""
-        if "ByteLevel" in names:
-            try:
-                return bytes(map(_LETTERS.__getitem__, piece))
-            except KeyError:  # as the decoder does: with any other letter it is its own text
-                return piece.encode()
+        try:
+            return bytes(map(_LETTERS.__getitem__, piece))
+        except KeyError:  # as the decoder does: with any other letter it is its own text
+            return piece.encode()
+
+    def bytes_of_text(token_id: int) -> bytes:
+        piece = vocabulary.id_to_token(token_id) or ""
         byte = _BYTE_TOKEN.fullmatch(piece)
         if byte is not None and "ByteFallback" in names:
             return bytes([int(byte[1], base=16)])
@@ -108,7 +111,7 @@ def token_bytes_of(vocabulary: Vocabulary) -> Callable[[int], bytes]:
             piece = piece.replace(letter, " ")
         return piece.encode()
 
-    return token_bytes
+    return bytes_of_letters if "ByteLevel" in names else bytes_of_text
 
 
 def _flat(decoder: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -239,17 +242,11 @@ def answer_detokenizer(
     decode = text.decode if hidden is None else text.decode_all
     hidden = text.hidden_tokens if hidden is None else hidden
     end = len(prompt_token_ids) - num_unfinished(prompt_token_ids, text.token_bytes)
-    context: list[int] = []
-    for index in range(end - 1, -1, -1):
-        if len(context) == _NUM_CONTEXT:
-            break
-        if prompt_token_ids[index] not in hidden:
-            context.insert(0, prompt_token_ids[index])
-    for start, token_id in enumerate(context):
-        if text.token_bytes(token_id)[:1] not in _CONTINUING:
-            context = context[start:]
-            break
-    return IncrementalDetokenizer(decode, hidden, context, pending=prompt_token_ids[end:])
+    latest_first = (i for i in reversed(prompt_token_ids[:end]) if i not in hidden)
+    context = list(islice(latest_first, _NUM_CONTEXT))[::-1]
+    begins = (text.token_bytes(token_id)[:1] not in _CONTINUING for token_id in context)
+    start = next((index for index, is_whole in enumerate(begins) if is_whole), 0)
+    return IncrementalDetokenizer(decode, hidden, context[start:], pending=prompt_token_ids[end:])
 
 
 def answer_text(

@@ -185,12 +185,8 @@ class TextModel:
         """Return the text of a conversation. Raises InvalidRequestError, also for names of
         variables that are taken."""
         options = options or ChatOptions()
-        taken = sorted(options.variables.keys() & {*_OWN_VARIABLES, *self.special_tokens})
-        if taken:
-            raise InvalidRequestError(
-                f"chat_template_kwargs: requests may not set {taken[0]!r}",
-                param=f"chat_template_kwargs.{taken[0]}",
-            )
+        if options.variables:
+            self._check_variables(options.variables)
         given = TemplateInput(
             messages=messages,
             tools=options.tools,
@@ -202,10 +198,17 @@ class TextModel:
             longest = self.longest_token_bytes * self.max_model_len
             return render_apart(options.template, given, longest, self.max_template_seconds)
         if self.template is None:
-            raise InvalidRequestError(
-                "the model has no chat template: use completions instead", param="messages"
-            )
+            message = "the model has no chat template: use completions instead"
+            raise InvalidRequestError(message, param="messages")
         return render(self.template, given)
+
+    def _check_variables(self, variables: Mapping[str, Any]) -> None:
+        taken = sorted(variables.keys() & {*_OWN_VARIABLES, *self.special_tokens})
+        if taken:
+            raise InvalidRequestError(
+                f"chat_template_kwargs: requests may not set {taken[0]!r}",
+                param=f"chat_template_kwargs.{taken[0]}",
+            )
 
     def check_ids(self, token_ids: Sequence[int], name: str) -> tuple[int, ...]:
         """Return the IDs, all of the vocabulary. Raises InvalidRequestError that begins with
@@ -213,9 +216,8 @@ class TextModel:
         limit = self.backend.get_vocab_size()
         if token_ids and not (min(token_ids) >= 0 and max(token_ids) < limit):
             wrong = next(i for i in token_ids if not 0 <= i < limit)
-            raise InvalidRequestError(
-                f"{name}: token id {wrong} is not in 0..{limit - 1}", param=name
-            )
+            message = f"{name}: token id {wrong} is not in 0..{limit - 1}"
+            raise InvalidRequestError(message, param=name)
         return tuple(token_ids)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -231,13 +233,10 @@ class TextModel:
     def _refuse_hopeless(self, text: str, param: str) -> None:
         """Refuse a text whose length alone shows that it never fits: tokenizing takes seconds."""
         fewest = len(text.encode(errors="replace")) // self.longest_token_bytes
-        if fewest >= self.max_model_len:
-            raise ContextLengthError(
-                f"the prompt is too long: it has at least {fewest} tokens",
-                self.max_model_len,
-                f"send at most {self.max_model_len - 1}",
-                param=param,
-            )
+        limit = self.max_model_len
+        if fewest >= limit:
+            problem = f"the prompt is too long: it has at least {fewest} tokens"
+            raise ContextLengthError(problem, limit, f"send at most {limit - 1}", param=param)
 
 
 def load_text_model(

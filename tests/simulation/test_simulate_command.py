@@ -30,9 +30,8 @@ def test_a_violation_is_shown_with_its_trace_and_fails(monkeypatch: pytest.Monke
     """Here news that leaves a gap is dropped rather than asked for again."""
     take = OpenRequests.take
 
-    def forgetful(self: OpenRequests, event: TokenEvent) -> TokenEvent | None:
-        news = take(self, event)
-        return None if isinstance(news, OpenRequest) else news
+    def forgetful(self: OpenRequests, entry: OpenRequest, event: TokenEvent) -> TokenEvent:
+        return take(self, entry, event) or event._replace(token_ids=(), finish_reason=None)
 
     monkeypatch.setattr(OpenRequests, "take", forgetful)
     answer = runner.invoke(app, ["simulate", "--seeds", "60"])
