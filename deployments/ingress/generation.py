@@ -230,8 +230,8 @@ class GenerationService:
     ) -> list[Generation]:
         """Return `n` checked choices of every prompt, in prompt order. The same seed repeats them
         all. `num_bytes`: size of the request, whose tools may become a grammar."""
-        num_choices = n * len(prompts)
         check_choices(n, len(prompts))
+        num_choices = n * len(prompts)
         if ask.answer is not None:
             prepared = partial(self._chats.prepared, ask, ask.answer, prompts[0])
             ask = await self.lanes.read(num_bytes, prepared)
@@ -326,8 +326,7 @@ class GenerationService:
                     stats = await self._end_early(request.request_id, events)
                     piece = replace(piece, stats=stats)
                 if piece.finish_reason is not None:
-                    ended = watch.end(event, piece.finish_reason, piece.stats)
-                    times.observe(ended)
+                    times.observe(watch.end(event, piece.finish_reason, piece.stats))
                 watch.last = piece
                 yield piece
                 if piece.finish_reason is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from deployments.text.answers.asking import CallsAsked
 from deployments.text.answers.reading import AnswerReader, Answers
@@ -188,19 +188,15 @@ def _check_counts(given: Mapping[str, Any], text: TextModel) -> None:
     for name, value in given.items():
         limit = text.vocab_size if name == "allowed_token_ids" else MAX_ENTRIES.get(name)
         if limit is not None and len(value) > limit:
-            raise too_many_entries(name, len(value), limit)
+            raise too_long(f"{name} has {len(value)} entries", limit, name, "array")
 
 
-def too_many_entries(param: str, count: int, limit: int | str) -> InvalidRequestError:
-    """Return the error for a list or object that is too long."""
-    message = f"{param} has {count} entries, the limit is {limit}"
-    return InvalidRequestError(message, param=param, code="array_above_max_length")
-
-
-def too_long(problem: str, limit: int | str, param: str) -> InvalidRequestError:
-    """Return the error for text that is too long. `problem` names the text and its length."""
-    message = f"{problem}, the limit is {limit}"
-    return InvalidRequestError(message, param=param, code="string_above_max_length")
+def too_long(
+    problem: str, limit: int | str, param: str, kind: Literal["array", "string"] = "string"
+) -> InvalidRequestError:
+    """Return the error for a field that is too long. `problem` names it and its length."""
+    message, code = f"{problem}, the limit is {limit}", f"{kind}_above_max_length"
+    return InvalidRequestError(message, param=param, code=code)
 
 
 def _checked_bias(

@@ -101,8 +101,8 @@ class Output:
         if self._view.hides_output:
             return _without_tokens(event)
         # The text of an ID that ends the output is not shown.
-        is_ended = event.finish_reason is FinishReason.STOP
-        hides_end = is_ended and not self._view.includes_stop
+        end_ids = event.token_ids[-1:] if event.finish_reason is FinishReason.STOP else ()
+        hides_end = end_ids and not self._view.includes_stop
         shown_ids = event.token_ids[:-1] if hides_end else event.token_ids
         texts = [self._detokenizer.add(token_id) for token_id in shown_ids]
         offsets = tuple(accumulate(map(len, texts), initial=self._num_chars))
@@ -116,15 +116,10 @@ class Output:
             logprobs=event.logprobs,
             prompt_logprobs=event.prompt_logprobs,
             finish_reason=event.finish_reason,
-            stop_reason=self._stop_token_id(event) if is_ended else None,
+            stop_reason=next((i for i in end_ids if i in self._params.stop_token_ids), None),
             stats=event.stats,
         )
         return chunk if self._stops is None else self._cut(chunk, texts, rest, self._stops)
-
-    def _stop_token_id(self, event: TokenEvent) -> int | None:
-        """Return the stop token ID that ended the output, if the request names it."""
-        last = event.token_ids[-1] if event.token_ids else None
-        return last if last in self._params.stop_token_ids else None
 
     def _cut(
         self, chunk: OutputChunk, texts: Sequence[str], rest: str, stops: StopStrings
@@ -133,7 +128,7 @@ class Output:
 
         `texts` are those of its first tokens, `rest` follows the last one.
         """
-        shown = ""
+        shown, num_tokens = "", len(chunk.token_ids)
         for count, (token_id, text) in enumerate(zip(chunk.token_ids, texts, strict=False), 1):
             # Before min_tokens a stop string ends nothing, just as no stop token ID would.
             is_early = chunk.index + count <= self._params.min_tokens
@@ -141,24 +136,21 @@ class Output:
             if token_id in self._hidden:
                 shown += stops.add(self._hidden[token_id], is_exempt=is_early, is_hidden=True)
             if stops.stop_string is not None:
-                chunk = _first_tokens(chunk, count)
+                num_tokens = count
                 break
         if chunk.finish_reason is not None:
             shown += stops.add(rest) + stops.flush()
         if stops.stop_string is None:
             return replace(chunk, text=shown)
-        shown += stops.stop_string if self._view.includes_stop else ""
-        reason = FinishReason.STOP
-        return replace(chunk, text=shown, finish_reason=reason, stop_reason=stops.stop_string)
-
-
-def _first_tokens(chunk: OutputChunk, count: int) -> OutputChunk:
-    return replace(
-        chunk,
-        token_ids=chunk.token_ids[:count],
-        text_offsets=chunk.text_offsets[:count],
-        logprobs=chunk.logprobs[:count],
-    )
+        return replace(
+            chunk,
+            text=shown + (stops.stop_string if self._view.includes_stop else ""),
+            token_ids=chunk.token_ids[:num_tokens],
+            text_offsets=chunk.text_offsets[:num_tokens],
+            logprobs=chunk.logprobs[:num_tokens],
+            finish_reason=FinishReason.STOP,
+            stop_reason=stops.stop_string,
+        )
 
 
 def _without_tokens(event: TokenEvent) -> OutputChunk:
@@ -206,9 +198,11 @@ class ChatReading:
         if options.begins_in_prompt:
             kept = last_ids(prompt_token_ids, ask.truncate_prompt_tokens)
             end = prompt_end(answers, self._text.decode_all, kept)
-        is_constrained = ask.sampling.get("grammar") is not None
         reading = Reading(
-            answers=answers, prompt_end=end, options=options, is_constrained=is_constrained
+            answers=answers,
+            prompt_end=end,
+            options=options,
+            is_constrained=ask.sampling.get("grammar") is not None,
         )
         return replace(
             ask,

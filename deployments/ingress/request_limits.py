@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from deployments.errors import ContextLengthError
-from deployments.ingress.generation_request import MAX_ENTRIES, too_long, too_many_entries
+from deployments.ingress.generation_request import MAX_ENTRIES, too_long
 from specdec_core.errors import InvalidRequestError, out_of_range
 
 MAX_STOP_STRINGS = 16
@@ -61,7 +61,7 @@ class RequestLimits:
         if name == "messages":
             limit, setting = self.max_messages, " (max_messages)"
         if limit is not None and count > limit:
-            raise too_many_entries(name, count, f"{limit}{setting}")
+            raise too_long(f"{name} has {count} entries", f"{limit}{setting}", name, "array")
 
     def check_prompt_chars(self, num_chars: int, param: str = "prompt") -> None:
         """Check the total size of a request's prompts, in characters or token IDs."""
@@ -165,11 +165,7 @@ def check_stop(stops: Sequence[str]) -> None:
         problem = f"the stop strings have {num_chars} characters together"
         raise too_long(problem, MAX_STOP_CHARS, "stop")
     if len(stops) > MAX_STOP_STRINGS:
-        raise InvalidRequestError(
-            f"{len(stops)} stop strings, the limit is {MAX_STOP_STRINGS}",
-            param="stop",
-            code="array_above_max_length",
-        )
+        raise too_long(f"{len(stops)} stop strings", MAX_STOP_STRINGS, "stop", "array")
     if "" in stops:
         raise InvalidRequestError(
             "a stop string is empty: at least 1 character is needed", param="stop"

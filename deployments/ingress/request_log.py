@@ -100,10 +100,8 @@ class RequestRecord:
 
     def _end(self) -> Values:
         """Return how the answer ended, and its status."""
-        reasons = []
-        for _, watch in self.watches:
-            if watch.last is not None and watch.last.finish_reason is not None:
-                reasons.append(watch.last.finish_reason.value)
+        chunks = [watch.last for _, watch in self.watches if watch.last is not None]
+        reasons = [one.finish_reason.value for one in chunks if one.finish_reason is not None]
         values: Values = {}
         if self.error is not None:
             values |= {"finish_reason": "error", "error": type(self.error).__name__}

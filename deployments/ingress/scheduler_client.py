@@ -89,6 +89,8 @@ class SchedulerClient:
         self._uniform = uniform
         self._clock = clock
         self._resume_timeout_s = resume_timeout_s
+        self._lost_at = clock()
+        """Time at which the last coordinator was lost."""
         self._targets_lost_at: float | None = None
         """Time at which the last target was lost. None: there are targets, or there never were
         any."""
@@ -126,7 +128,7 @@ class SchedulerClient:
     async def run(self) -> None:
         """Keep a stream to the coordinator; never returns."""
         backoff = Backoff(self._uniform)
-        lost_at = self._clock()
+        self._lost_at = self._clock()
         while True:
             try:
                 await self._serve_stream(backoff)
@@ -134,11 +136,7 @@ class SchedulerClient:
                 logger.info("cannot reach the coordinator: %s", type(error).__name__)
             except Exception:
                 logger.exception("the stream to the coordinator broke")
-            if self._outgoing is not None:
-                lost_at = self._clock()
             self._lost()
-            if self._clock() - lost_at > self._resume_timeout_s:
-                self.give_up(AWAY)
             await asyncio.sleep(backoff.next_wait_s())
 
     def new_request_id(self) -> str:
@@ -231,6 +229,8 @@ class SchedulerClient:
             self._submit(entry, resume=was_sent)
 
     def _lost(self) -> None:
+        if self._outgoing is not None:
+            self._lost_at = self._clock()
         self._outgoing, self._endpoint = None, None
         self._note_state(None)
         for outcomes in self._aborts.values():
@@ -238,6 +238,8 @@ class SchedulerClient:
                 if not outcome.done():
                     outcome.set_exception(PoolUnavailableError(AWAY))
         self._aborts.clear()
+        if self._clock() - self._lost_at > self._resume_timeout_s:
+            self.give_up(AWAY)
 
     def _send(self, message: pb.GenerateUp) -> None:
         """Send a message if there is a stream. A new one gets every open request."""

@@ -116,7 +116,10 @@ def _checked_message(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
     role = message.get("role")
     if not isinstance(role, str) or not role:
         raise _wrong_type(f"{where}.role", "a string that is not empty")
-    checked: dict[str, Any] = {"role": role, "content": _content(where, role, message)}
+    content = message.get("content")
+    if not isinstance(content, str) or message.get("refusal"):
+        content = _content(where, role, message)
+    checked = {"role": role, "content": content}
     if message.keys() != {"role", "content"}:
         checked |= _optional_fields(where, message)
     return checked
@@ -151,13 +154,6 @@ def _optional_fields(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _content(where: str, role: str, message: Mapping[str, Any]) -> str:
     """Return the text of a message. A refusal of the model is text as well."""
-    content = message.get("content")
-    if isinstance(content, str) and not message.get("refusal"):
-        return content
-    return _joined_content(where, role, message)
-
-
-def _joined_content(where: str, role: str, message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if content is None and role not in _OPTIONAL_TEXT_ROLES:
         raise InvalidRequestError(

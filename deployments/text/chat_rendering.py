@@ -191,7 +191,8 @@ class Marks:
             if content.strip() or i == last:
                 marked["content"] = self._text(f"{where}.content", message["role"], content)
             if message.get("tool_calls"):
-                marked["tool_calls"] = self._calls(where, message["tool_calls"])
+                calls = enumerate(message["tool_calls"])
+                marked["tool_calls"] = [self._call(f"{where}.tool_calls.{j}", c) for j, c in calls]
             messages.append(marked)
         given = replace(given, messages=messages)
         return self._with_tools(given) if given.tools else given
@@ -230,9 +231,6 @@ class Marks:
         start = "" if role == "assistant" else self._new(where, reason)
         self._end = self._new(where, reason)
         return start + content + self._end
-
-    def _calls(self, where: str, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        return [self._call(f"{where}.tool_calls.{j}", call) for j, call in enumerate(calls)]
 
     def _call(self, where: str, call: Mapping[str, Any]) -> dict[str, Any]:
         reason = "the model's chat template does not show this call: leave it out"

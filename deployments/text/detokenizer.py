@@ -244,8 +244,8 @@ def answer_detokenizer(
     end = len(prompt_token_ids) - num_unfinished(prompt_token_ids, text.token_bytes)
     latest_first = (i for i in reversed(prompt_token_ids[:end]) if i not in hidden)
     context = list(islice(latest_first, _NUM_CONTEXT))[::-1]
-    begins = (text.token_bytes(token_id)[:1] not in _CONTINUING for token_id in context)
-    start = next((index for index, is_whole in enumerate(begins) if is_whole), 0)
+    continues = [text.token_bytes(token_id)[:1] in _CONTINUING for token_id in context]
+    start = continues.index(False) if False in continues else 0
     return IncrementalDetokenizer(decode, hidden, context[start:], pending=prompt_token_ids[end:])
 
 
