@@ -100,9 +100,10 @@ class Output:
         how many tokens a round brought."""
         if self._view.hides_output:
             return _without_tokens(event)
+        is_stopped = event.finish_reason is FinishReason.STOP and event.token_ids
+        end_id = event.token_ids[-1] if is_stopped else None
         # The text of an ID that ends the output is not shown.
-        end_ids = event.token_ids[-1:] if event.finish_reason is FinishReason.STOP else ()
-        hides_end = end_ids and not self._view.includes_stop
+        hides_end = is_stopped and not self._view.includes_stop
         shown_ids = event.token_ids[:-1] if hides_end else event.token_ids
         texts = [self._detokenizer.add(token_id) for token_id in shown_ids]
         offsets = tuple(accumulate(map(len, texts), initial=self._num_chars))
@@ -116,7 +117,7 @@ class Output:
             logprobs=event.logprobs,
             prompt_logprobs=event.prompt_logprobs,
             finish_reason=event.finish_reason,
-            stop_reason=next((i for i in end_ids if i in self._params.stop_token_ids), None),
+            stop_reason=end_id if end_id in self._params.stop_token_ids else None,
             stats=event.stats,
         )
         return chunk if self._stops is None else self._cut(chunk, texts, rest, self._stops)

@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         name="gap-is-not-asked-for",
         path="deployments/ingress/scheduler_client.py",
-        old="            self._submit(news, resume=True)\n",
+        old="            self._submit(entry, resume=True)\n",
         new="            pass\n",
         breaks="a client whose news was lost waits for ever",
         killed_by=CAMPAIGN,

@@ -31,7 +31,9 @@ def test_a_violation_is_shown_with_its_trace_and_fails(monkeypatch: pytest.Monke
     take = OpenRequests.take
 
     def forgetful(self: OpenRequests, entry: OpenRequest, event: TokenEvent) -> TokenEvent:
-        return take(self, entry, event) or event._replace(token_ids=(), finish_reason=None)
+        num_emitted = len(entry.resumed().emitted_token_ids)
+        nothing = TokenEvent(event.request_id, num_emitted, ())
+        return take(self, entry, event) or nothing
 
     monkeypatch.setattr(OpenRequests, "take", forgetful)
     answer = runner.invoke(app, ["simulate", "--seeds", "60"])
