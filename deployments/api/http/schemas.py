@@ -67,9 +67,9 @@ class _Object(BaseModel):
     @classmethod
     def _leave_null_out(cls, values: Any) -> Any:
         """null means that a field is left out, in every body and in the objects inside it."""
-        if not isinstance(values, dict):
-            return values
-        return {name: value for name, value in values.items() if value is not None}
+        if isinstance(values, dict):
+            return {name: value for name, value in values.items() if value is not None}
+        return values
 
 
 class _Body(_Object):
@@ -155,17 +155,9 @@ class CommonBody(_Body, SamplingFields):
 
     def _to_request(self, num_logprobs: int | None) -> GenerationRequest:
         if self.prompt_logprobs is not None and self.stream:
-            raise InvalidRequestError(
-                f"prompt_logprobs={self.prompt_logprobs} does not support streams: leave "
-                "stream out, or use echo with logprobs",
-                param="prompt_logprobs",
-                code="unsupported_value",
-            )
+            raise _streamed_prompt_logprobs(self.prompt_logprobs)
         if self.cache_salt == "":
-            raise InvalidRequestError(
-                "cache_salt is empty and would share the cache with every request: leave it out",
-                param="cache_salt",
-            )
+            raise _empty_cache_salt()
         # If both names are there, the newer one holds.
         newer = self.max_completion_tokens
         speculative = self.speculative or SpeculativeOptions()
@@ -176,7 +168,7 @@ class CommonBody(_Body, SamplingFields):
                 "max_tokens": self.max_tokens if newer is None else newer,
                 "logprobs": num_logprobs,
                 "prompt_logprobs": self.prompt_logprobs,
-                "grammar": self._grammar(),
+                "grammar": self._grammar() if _GRAMMARS.keys() & self.model_fields_set else None,
             },
             stop=stop,
             speculation_enabled=speculative.enabled,
@@ -195,7 +187,8 @@ class CommonBody(_Body, SamplingFields):
         )
 
     def _grammar(self) -> GrammarSpec | None:
-        """Return the answer's grammar. Raises InvalidRequestError if several fields ask for one."""
+        """Return the answer's grammar; None if no field asks for one. Raises InvalidRequestError if
+        several fields do."""
         grammars: dict[str, GrammarSpec] = {}
         for name, read in _GRAMMARS.items():
             value = getattr(self, name)
@@ -206,6 +199,22 @@ class CommonBody(_Body, SamplingFields):
             names = " and ".join(grammars)
             raise InvalidRequestError(f"{names} exclude each other", param=next(iter(grammars)))
         return next(iter(grammars.values()), None)
+
+
+def _streamed_prompt_logprobs(count: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"prompt_logprobs={count} does not support streams: leave "
+        "stream out, or use echo with logprobs",
+        param="prompt_logprobs",
+        code="unsupported_value",
+    )
+
+
+def _empty_cache_salt() -> InvalidRequestError:
+    return InvalidRequestError(
+        "cache_salt is empty and would share the cache with every request: leave it out",
+        param="cache_salt",
+    )
 
 
 class CompletionBody(CommonBody):
@@ -312,15 +321,29 @@ class ChatBody(ChatFields, CommonBody):
 
     def to_request(self) -> GenerationRequest:
         num_logprobs = self.top_logprobs or 0
-        if not 0 <= num_logprobs <= MAX_LOGPROBS:
-            limits = f"in 0..{MAX_LOGPROBS}"
-            raise out_of_range("top_logprobs", num_logprobs, 0, MAX_LOGPROBS, limits)
-        if num_logprobs and not self.logprobs:
-            raise InvalidRequestError(
-                f"top_logprobs={num_logprobs} needs logprobs=true", param="top_logprobs"
-            )
+        if num_logprobs:
+            self._check_top_logprobs(num_logprobs)
         request = self._to_request(num_logprobs if self.logprobs else None)
         chat = self.chat_options
+        answer = AnswerOptions(
+            calls=self._calls_asked() if self.tools or self.tool_choice is not None else None,
+            includes_reasoning=self.include_reasoning is not False,
+            begins_in_prompt=chat.add_generation_prompt or chat.continues_final_message,
+        )
+        return replace(request, prompt_field="messages", answer=answer)
+
+    def _check_top_logprobs(self, count: int) -> None:
+        if not 0 <= count <= MAX_LOGPROBS:
+            limits = f"in 0..{MAX_LOGPROBS}"
+            raise out_of_range("top_logprobs", count, 0, MAX_LOGPROBS, limits)
+        if not self.logprobs:
+            raise InvalidRequestError(
+                f"top_logprobs={count} needs logprobs=true", param="top_logprobs"
+            )
+
+    def _calls_asked(self) -> CallsAsked | None:
+        """Return the tool calls that the answer may have; None if it may have none. Raises
+        InvalidRequestError."""
         needs_call = self.tool_choice not in (None, "none", "auto")
         calls = CallsAsked(
             tools=self.functions,
@@ -328,12 +351,7 @@ class ChatBody(ChatFields, CommonBody):
             name=self._named_function() if needs_call else None,
             allows_many=self.parallel_tool_calls is not False,
         )
-        answer = AnswerOptions(
-            calls=calls if chat.tools else None,
-            includes_reasoning=self.include_reasoning is not False,
-            begins_in_prompt=chat.add_generation_prompt or chat.continues_final_message,
-        )
-        return replace(request, prompt_field="messages", answer=answer)
+        return calls if self.chat_options.tools else None
 
     def _named_function(self) -> str | None:
         """Return the only function that the answer may call; None for a call of any."""
@@ -399,13 +417,13 @@ def parse_body(
         body = kind.model_validate(values)
     except ValidationError as error:
         raise _translate(error) from None
-    names = []
-    for path, value in _extras(body):
-        if isinstance(body, CommonBody):
+    extras = dict(_extras(body))
+    if isinstance(body, CommonBody):
+        for path, value in extras.items():
             check_neutral(path, value)
-        if path not in _KNOWN:
-            names.append(path)
-    body._warnings += unknown.warnings([*names, *unknown_names(values)])
+    names = [*(path for path in extras if path not in _KNOWN), *unknown_names(values)]
+    if names:
+        body._warnings += unknown.warnings(names)
     return body
 
 
