@@ -32,6 +32,7 @@ _SERVES_OWN = "/-/"
 READY = "/ready"
 _HEALTH = "/-/healthz"
 """Serve's own health: 503 while the proxy is drained, or knows no application yet."""
+_DRAINED = JSONResponse({"status": "this node's proxy is drained"}, status_code=503)
 STAYS_READY_S = 5.0
 """Seconds that a drained proxy stays ready, in which another node's ready proxy must be seen.
 
@@ -53,8 +54,7 @@ class ProxyAnswers:
             await self._app(scope, receive, send)
             return
         if scope["path"] == READY and await self._has_left(scope):
-            refusal = JSONResponse({"status": "this node's proxy is drained"}, status_code=503)
-            await refusal(scope, receive, send)
+            await _DRAINED(scope, receive, send)
             return
         answer = _Answer(send, is_ours=not scope["path"].startswith(_SERVES_OWN))
         await self._app(scope, receive, answer.pass_on)

@@ -31,8 +31,8 @@ MUTANTS = (
     ),
     _in_responses(
         name="hidden-reasoning-shows-its-tokens",
-        old="            if not choice.answer.hides_tokens:\n",
-        new="            if True:\n",
+        old="        if not self.answer.hides_tokens:\n",
+        new="        if True:\n",
         breaks="the IDs spell the reasoning that the client must not have",
         killed_by=_HTTP + "test_hidden_reasoning_shows_no_tokens",
     ),

@@ -133,8 +133,8 @@ MUTANTS = (
     Mutant(
         name="echo-told-again",
         path="deployments/api/http/responses.py",
-        old='"" if choice.generation.request.resume_token_ids else choice.echo.text',
-        new="choice.echo.text",
+        old="self.echo.has_logprobs or self.generation.request.resume_token_ids",
+        new="self.echo.has_logprobs",
         breaks="a resumed stream repeats the prompt",
         killed_by=_HTTP + "test_the_echo_is_told_once",
     ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from fastapi.responses import JSONResponse
@@ -73,14 +74,21 @@ class RequestGuard:
             await error_response(error)(scope, receive, send)
             return
         deadline = asyncio.get_running_loop().time() + self._timeout_s
-        body = _Body(receive, self._max_bytes, self._timeout_s, deadline)
+        receive = _Body(receive, self._max_bytes, self._timeout_s, deadline).receive
         coding = ", ".join(headers.getlist("content-encoding")).strip().lower()
-        if coding in ("", "identity"):
-            await self._app(scope, body.receive, send)
-        elif coding in _CODINGS:
-            await self._app(scope, _Unpacked(body.receive, coding, self._max_bytes).receive, send)
-        else:
-            await _unknown_coding(coding)(scope, receive, send)
+        app = self._app if coding in ("", "identity") else self._unpacking(coding)
+        await app(scope, receive, send)
+
+    def _unpacking(self, coding: str) -> ASGIApp:
+        """Return the app behind this coding of bodies. An unknown coding is refused."""
+        if coding not in _CODINGS:
+            return _unknown_coding(coding)
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            unpacked = _Unpacked(receive, coding, self._max_bytes)
+            await self._app(scope, unpacked.receive, send)
+
+        return app
 
     def _check_page(self, origin: str, headers: Headers) -> None:
         """Programs send no origin, so curl's own content type passes."""
@@ -185,15 +193,17 @@ class HeadAsGet:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "HEAD":
-            await self._app(scope, receive, send)
-            return
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope, send = {**scope, "method": "GET"}, _without_body(send)
+        await self._app(scope, receive, send)
 
-        async def without_body(message: Message) -> None:
-            is_body = message["type"] == "http.response.body"
-            await send({**message, "body": b""} if is_body else message)
 
-        await self._app({**scope, "method": "GET"}, receive, without_body)
+def _without_body(send: Send) -> Send:
+    async def pass_on(message: Message) -> None:
+        is_body = message["type"] == "http.response.body"
+        await send({**message, "body": b""} if is_body else message)
+
+    return pass_on
 
 
 class RequestLines:
@@ -204,9 +214,7 @@ class RequestLines:
         self._paths = frozenset(paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_recorded = scope["type"] == "http" and scope["method"] == "POST"
-        if not (is_recorded and scope["path"] in self._paths):
-            await self._app(scope, receive, send)
-            return
-        with recorded("http", scope["path"]):
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        is_recorded = is_post and scope["path"] in self._paths
+        with recorded("http", scope["path"]) if is_recorded else nullcontext():
             await self._app(scope, receive, send)

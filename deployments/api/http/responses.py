@@ -47,6 +47,12 @@ class Choice:
     def num_prompt_tokens(self) -> int:
         return len(self.generation.request.prompt_token_ids)
 
+    @property
+    def early_echo(self) -> str:
+        """The echo with which a stream begins. A client that resumes already has it."""
+        is_late = self.echo.has_logprobs or self.generation.request.resume_token_ids
+        return "" if is_late else self.echo.text
+
     def scored_prompt(self, chunk: OutputChunk) -> Prompt | None:
         """Return the scored prompt. None if the answer ended before it came."""
         ids = self.generation.request.prompt_token_ids
@@ -66,14 +72,25 @@ class Choice:
 
     def delta(self, parsed: AnswerDelta) -> dict[str, Any]:
         """Return what a chunk adds to the message; empty if that is nothing."""
-        delta: dict[str, Any] = {}
-        if parsed.reasoning:
-            delta |= dict.fromkeys(REASONING_NAMES, parsed.reasoning)
-        if parsed.content:
-            delta["content"] = parsed.content
-        if parsed.calls:
-            delta["tool_calls"] = self._calls(parsed)
+        delta = {"content": parsed.content} if parsed.content else {}
+        if parsed.reasoning or parsed.calls:
+            return self._around_content(delta, parsed)
         return delta
+
+    def _around_content(self, content: dict[str, Any], parsed: AnswerDelta) -> dict[str, Any]:
+        """Return the message's new content with the reasoning before it and the calls after it."""
+        reasoning = dict.fromkeys(REASONING_NAMES, parsed.reasoning) if parsed.reasoning else {}
+        calls = {"tool_calls": self._calls(parsed)} if parsed.calls else {}
+        return reasoning | content | calls
+
+    def token_ids(self, chunk: OutputChunk) -> dict[str, Any]:
+        """Return the fields of a chunk's token IDs, and with the first those of the prompt."""
+        ids: dict[str, Any] = {}
+        if not self.answer.hides_tokens:
+            ids["token_ids"] = list(chunk.token_ids)
+        if chunk.index == 0:
+            ids["prompt_token_ids"] = list(self.generation.request.prompt_token_ids)
+        return ids
 
     def _calls(self, parsed: AnswerDelta) -> list[dict[str, Any]]:
         """Return the calls in OpenAI's shape, numbered through the answer."""
@@ -223,13 +240,11 @@ class Response:
     def first_chunks(self) -> Iterator[dict[str, Any]]:
         """Yield a chunk before every choice's first token, with its role or the prompt's echo."""
         for choice in self.choices:
-            # A client that resumes already has the echo.
-            echo = "" if choice.generation.request.resume_token_ids else choice.echo.text
             entry = _OPEN | {"index": choice.index}
             if self.shape.is_chat:
-                yield self._chunk([entry | {"delta": {"role": "assistant", "content": echo}}])
-            elif echo and not choice.echo.has_logprobs:
-                yield self._chunk([entry | {"text": echo}])
+                yield self._chunk([entry | {"delta": {"role": "assistant", "content": ""}}])
+            elif choice.early_echo:
+                yield self._chunk([entry | {"text": choice.early_echo}])
 
     def event(self, position: int, chunk: OutputChunk) -> str:
         """Return `chunk` as an event, or as two; empty if it tells the client nothing."""
@@ -266,9 +281,8 @@ class Response:
         """Return the event whose texts of these names are to be filled in."""
         frame = self._frames.get((position, names[0]))
         if frame is None:
-            entry = _OPEN | {"index": self.choices[position].index}
-            texts = dict.fromkeys(names, "")
-            entry |= {"delta": texts} if self.shape.is_chat else {"text": ""}
+            texts = {"delta": dict.fromkeys(names, "")} if self.shape.is_chat else {"text": ""}
+            entry = _OPEN | {"index": self.choices[position].index} | texts
             frame = Frame.around(self._chunk([entry]), len(names))
             self._frames[position, names[0]] = frame
         return frame
@@ -311,24 +325,20 @@ class Response:
 
     def _read(self, choice: Choice, chunk: OutputChunk) -> tuple[dict[str, Any], AnswerDelta]:
         """Count a chunk. Return the fields that both shapes have, and what was read from it."""
-        parsed, reason = choice.answer.read(chunk), chunk.finish_reason
+        parsed = choice.answer.read(chunk)
+        is_called = choice.answer.ends_with_calls(chunk)
         choice.num_tokens = chunk.index + len(chunk.token_ids)
         choice.stats = chunk.stats or choice.stats
         count = choice.generation.request.params.num_logprobs
         entry: dict[str, Any] = {
             "index": choice.index,
             "logprobs": None if count is None else self._logprobs(choice, chunk, count),
-            "finish_reason": None if reason is None else reason.value,
+            "finish_reason": "tool_calls" if is_called else chunk.finish_reason,
         }
-        if choice.answer.ends_with_calls(chunk):
-            entry["finish_reason"] = "tool_calls"
         if chunk.stop_reason is not None:
             entry["stop_reason"] = chunk.stop_reason
         if self.return_token_ids:
-            if not choice.answer.hides_tokens:
-                entry["token_ids"] = list(chunk.token_ids)
-            if chunk.index == 0:
-                entry["prompt_token_ids"] = list(choice.generation.request.prompt_token_ids)
+            entry |= choice.token_ids(chunk)
         return entry, parsed
 
     def _logprobs(self, choice: Choice, chunk: OutputChunk, count: int) -> dict[str, Any] | None:

@@ -57,6 +57,8 @@ KEEP_ALIVE_S = 15.0
 """Seconds of silence after which a stream sends a comment line."""
 _CHARS_PER_ENTRY = 5
 """Cost of writing one log-probability, in characters to tokenize."""
+_NO_ECHO = (Echo(),)
+"""The echo of one prompt, as its choices have it unless the request asks for one."""
 _REFUSED = (400, 401, 403, 404, 413, 415, 500)
 _REFUSED_GENERATION = (408, 409, 429, 503)
 """Statuses of the routes with a body."""
@@ -210,7 +212,7 @@ class _Routes:
         body, given, asked = await self._service.lanes.read(len(raw), read)
         adds = body.add_special_tokens
         ids = await self._service.encode_all(given, add_special_tokens=adds)
-        echoes = await self._echoes(given, ids, body) if body.echo else []
+        echoes = await self._echoes(given, ids, body) if body.echo else _NO_ECHO * len(ids)
         return await self._answer(request, COMPLETION, ids, body, asked, echoes)
 
     async def chat_completions(self, request: Request) -> Response:
@@ -282,7 +284,7 @@ class _Routes:
         prompts: Sequence[Sequence[int]],
         body: CommonBody,
         asked: GenerationRequest,
-        echoes: Sequence[Echo] = (),
+        echoes: Sequence[Echo] = _NO_ECHO,
     ) -> Response:
         service, n = self._service, 1 if body.n is None else body.n
         options, num_bytes = body.stream_options or StreamOptions(), len(await request.body())
@@ -290,10 +292,7 @@ class _Routes:
         generations = await service.checked_choices(prompts, asked, n, num_bytes=num_bytes)
         answer = Answer(
             shape=shape,
-            choices=[
-                Choice(position, generation, echoes[position // n] if echoes else Echo())
-                for position, generation in enumerate(generations)
-            ],
+            choices=[Choice(i, one, echoes[i // n]) for i, one in enumerate(generations)],
             n=n,
             model=service.model_name,
             system_fingerprint=service.system_fingerprint,
@@ -313,9 +312,8 @@ class _Routes:
         admission = Admission(one.request.request_id for one in generations)
         chunks = service.run_choices(generations, streams=True, on_accepted=admission.accept)
         begun = await begin(chunks, admission, self._keep_alive_s)
-        return EventStream(
-            streamed(answer, begun, service.lanes), self._keep_alive_s, on_end=begun.aclose
-        )
+        events = streamed(answer, begun, service.lanes)
+        return EventStream(events, self._keep_alive_s, on_end=begun.aclose)
 
     def _model_card(self) -> dict[str, Any]:
         return {

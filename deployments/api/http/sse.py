@@ -28,6 +28,7 @@ A client that splits a stream by them, as httpx's iter_lines does, would read ha
 """
 COMMENT = ": keep-alive\n\n"
 """Clients ignore a line that begins with a colon."""
+_COMMENT_PART = {"type": "http.response.body", "body": COMMENT.encode(), "more_body": True}
 _HEADERS = {
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",  # nginx passes every event on at once
@@ -92,15 +93,12 @@ class EventStream(StreamingResponse):
             return send(message)
 
         async def keep_alive() -> None:
-            comment = {"type": "http.response.body", "body": COMMENT.encode(), "more_body": True}
             # If the client or the proxy is gone, sending the next event fails as well.
             with contextlib.suppress(OSError, RuntimeError):
                 while not is_over:
-                    left_s = last_s + self._keep_alive_s - clock()
-                    if left_s > 0:
-                        await asyncio.sleep(left_s)
-                    else:
-                        await pass_on(comment)
+                    await asyncio.sleep(last_s + self._keep_alive_s - clock())
+                    if clock() >= last_s + self._keep_alive_s and not is_over:
+                        await pass_on(_COMMENT_PART)
 
         comments = asyncio.create_task(keep_alive())
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from deployments.observability.metrics.families.requests import (
@@ -21,6 +22,14 @@ from specdec.v1 import generation_pb2 as pb
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 
 _BOUNDS = {metric.name: metric.bounds for metric in (*OBSERVED, *COUNTED)}
+_WHOLE = ("specdec_e2e_request_latency_seconds", "gen_ai_server_request_duration_seconds")
+_TO_FIRST = ("specdec_time_to_first_token_seconds", "gen_ai_server_time_to_first_token_seconds")
+_PER_TOKEN = (
+    "specdec_request_time_per_output_token_seconds",
+    "gen_ai_server_time_per_output_token_seconds",
+)
+"""Metrics of the same time: ours, and that of the GenAI conventions."""
+_ACCEPTANCE = ("specdec_request_acceptance_rate", "specdec_request_acceptance_length")
 
 
 class Observation(NamedTuple):
@@ -70,28 +79,20 @@ class RequestWatch:
         found = [
             Observation("gen_ai_client_token_usage", self._num_prompt, INPUT),
             Observation("gen_ai_client_token_usage", num_tokens, OUTPUT),
-            Observation("specdec_e2e_request_latency_seconds", whole_s),
-            Observation("gen_ai_server_request_duration_seconds", whole_s),
-            Observation("specdec_time_to_first_token_seconds", to_first_s),
-            Observation("gen_ai_server_time_to_first_token_seconds", to_first_s),
+            *(Observation(name, whole_s) for name in _WHOLE),
+            *(Observation(name, to_first_s) for name in _TO_FIRST),
             Observation("specdec_request_queue_time_seconds", queue_s),
             Observation("specdec_request_prefill_time_seconds", to_first_s - queue_s),
             Observation("specdec_request_decode_time_seconds", decode_s),
         ]
-        for before_s, now_s in zip(self._received_s, self._received_s[1:], strict=False):
+        for before_s, now_s in pairwise(self._received_s):
             found.append(Observation("specdec_inter_token_latency_seconds", now_s - before_s))
         if num_fresh > 1:
             per_token_s = decode_s / (num_fresh - 1)
-            found += [
-                Observation("specdec_request_time_per_output_token_seconds", per_token_s),
-                Observation("gen_ai_server_time_per_output_token_seconds", per_token_s),
-            ]
+            found += [Observation(name, per_token_s) for name in _PER_TOKEN]
         if stats is not None and stats.num_drafted:
-            rate, length = stats.num_accepted / stats.num_drafted, stats.mean_acceptance_length
-            found += [
-                Observation("specdec_request_acceptance_rate", rate),
-                Observation("specdec_request_acceptance_length", length),
-            ]
+            acceptance = stats.num_accepted / stats.num_drafted, stats.mean_acceptance_length
+            found += map(Observation, _ACCEPTANCE, acceptance)
         return found
 
 

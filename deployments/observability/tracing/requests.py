@@ -5,9 +5,8 @@ Serve gives every request a task of its own, so a scope is begun and never left.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -90,7 +89,6 @@ class RequestSpans:
             **(attributes or {}),
         }
 
-    @contextlib.contextmanager
     def of(
         self,
         operation: Operation,
@@ -98,26 +96,39 @@ class RequestSpans:
         attributes: Mapping[str, str],
         *,
         id_prefix: str = "",
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Begin a request that came with `carrier`, its headers or metadata.
 
-        All work of this task from now on belongs to the request. Its span ends with the body, or
-        with the last chunk of its answer.
+        All work of this task from now on belongs to the request. Its span ends with the context,
+        or with the last chunk of its answer.
         """
         # Serve's span, if Serve traces this request, is part of the client's trace.
         is_traced = get_current_span().get_span_context().is_valid
         parent = get_current() if is_traced else propagate.extract(carrier, Context())
         scope = RequestScope(get_current_span(parent).get_span_context())
         _scope.set(scope)
-        started = None
-        if self._tracer is not None:
-            started = self._tracer.start_span(
-                f"{operation} {self._model_name}",
-                context=parent,
-                kind=SpanKind.SERVER,
-                attributes={**self._own, names.OPERATION: operation.value, **attributes},
-            )
-        if started is None or not started.is_recording():
+        if self._tracer is None:
+            return nullcontext()
+        about = {names.OPERATION: operation.value, **attributes}
+        return self._traced(self._tracer, scope, parent, about, id_prefix)
+
+    @contextmanager
+    def _traced(
+        self,
+        tracer: Tracer,
+        scope: RequestScope,
+        parent: Context,
+        attributes: Mapping[str, str],
+        id_prefix: str,
+    ) -> Iterator[None]:
+        """Begin a span and put it into the scope, unless the tracer does not record it."""
+        started = tracer.start_span(
+            f"{attributes[names.OPERATION]} {self._model_name}",
+            context=parent,
+            kind=SpanKind.SERVER,
+            attributes={**self._own, **attributes},
+        )
+        if not started.is_recording():
             yield
             return
         span = RequestSpan(started, id_prefix=id_prefix)
@@ -140,12 +151,11 @@ def observed(
 ) -> AsyncGenerator[tuple[int, T]]:
     """Return `chunks` of the current request. If the request has a span, the span records them."""
     scope = _scope.get()
-    if scope is None:
-        return chunks
-    scope.request_id = generations[0].request.request_id
-    if scope.span is None:
-        return chunks
-    return scope.span.observed(generations, chunks, streams=streams)
+    if scope is not None:
+        scope.request_id = generations[0].request.request_id
+        if scope.span is not None:
+            return scope.span.observed(generations, chunks, streams=streams)
+    return chunks
 
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["GenerationService"].full_name
