@@ -75,12 +75,14 @@ class RequestGuard:
             return
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         receive = _Body(receive, self._max_bytes, self._timeout_s, deadline).receive
-        coding = ", ".join(headers.getlist("content-encoding")).strip().lower()
-        app = self._app if coding in ("", "identity") else self._unpacking(coding)
+        app = self._unpacking(headers) if "content-encoding" in headers else self._app
         await app(scope, receive, send)
 
-    def _unpacking(self, coding: str) -> ASGIApp:
-        """Return the app behind this coding of bodies. An unknown coding is refused."""
+    def _unpacking(self, headers: Headers) -> ASGIApp:
+        """Return the app for a body of this coding. An unknown coding is refused."""
+        coding = ", ".join(headers.getlist("content-encoding")).strip().lower()
+        if coding in ("", "identity"):
+            return self._app
         if coding not in _CODINGS:
             return _unknown_coding(coding)
 

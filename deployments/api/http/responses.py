@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from deployments.ingress.generation_request import Generation
 from deployments.ingress.output import OutputChunk, ReadAnswer
 from deployments.observability.metrics.request_times import Timer
 from deployments.text.answers.reading import AnswerDelta
-from specdec_core.request import RequestStats
+from specdec_core.request import Request, RequestStats
 
 REASONING_NAMES = ("reasoning", "reasoning_content")
 """Names of the reasoning: vLLM's, and that of DeepSeek and most clients."""
@@ -196,8 +196,8 @@ class Response:
     n: int
     model: str
     system_fingerprint: str
-    num_spec_tokens: int
-    """Maximum K of this request."""
+    num_spec_tokens: Callable[[Request], int]
+    """Returns the maximum K of a request."""
     token_bytes: TokenBytes
     metrics: SpecMetrics
     return_token_ids: bool
@@ -212,6 +212,7 @@ class Response:
     warnings: Sequence[str] = ()
     """Warnings about unknown fields, for the whole answer or the first chunk of a stream."""
     timing: Timing = field(default_factory=Timing)
+    """A stream without usage does not return it, and notes no chunk."""
     respond: Timer = field(default_factory=Timer)
     """Time that building the response takes on the event loop, of all answers together."""
     _frames: dict[tuple[int, str], Frame] = field(default_factory=dict)
@@ -248,7 +249,8 @@ class Response:
 
     def event(self, position: int, chunk: OutputChunk) -> str:
         """Return `chunk` as an event, or as two; empty if it tells the client nothing."""
-        self.timing.note(chunk)
+        if self.ends_with_usage:
+            self.timing.note(chunk)
         choice = self.choices[position]
         # Nearly always the event differs from the last one in its text.
         is_text_alone = (
@@ -384,7 +386,8 @@ class Response:
         stats = self.choices[0].stats
         if len(self.choices) > 1 or stats is None or self.metrics is SpecMetrics.NONE:
             return {}
-        metrics = speculation_metrics(stats, self.num_spec_tokens)
+        num_spec_tokens = self.num_spec_tokens(self.choices[0].generation.request)
+        metrics = speculation_metrics(stats, num_spec_tokens)
         if self.metrics is SpecMetrics.DETAILED:
             metrics["speculative_decoding"] |= {
                 "per_step_drafted": [drafted for drafted, _ in stats.steps],

@@ -296,7 +296,7 @@ class _Routes:
             n=n,
             model=service.model_name,
             system_fingerprint=service.system_fingerprint,
-            num_spec_tokens=service.num_spec_tokens(generations[0].request),
+            num_spec_tokens=service.num_spec_tokens,
             token_bytes=service.text.token_bytes,
             metrics=self._metrics,
             respond=service.pool.times.respond,

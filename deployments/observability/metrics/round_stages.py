@@ -108,13 +108,12 @@ class LeaseTimes:
         if lease is None or lease.sent_s is None:
             return None
         # A lease cannot begin before the previous lease is answered, so that time is no waiting.
-        is_hidden = lease.sent_s < self._last_came_s
+        schedule_s = 0.0 if lease.sent_s < self._last_came_s else lease.schedule_s
         wire_s = came_s - max(lease.sent_s, self._last_came_s) - held_s
         self._last_came_s = came_s
         self._wire.observe(wire_s)
         self._replica.observe(held_s - pass_s)
         self._pass.observe(pass_s)
-        schedule_s = 0.0 if is_hidden else lease.schedule_s
         if schedule_s is not None:
             self._added.observe(schedule_s + wire_s + held_s - pass_s)
         return LeaseStages(schedule_s, wire_s, held_s - pass_s, pass_s)

@@ -53,7 +53,7 @@ def parts(
         n=1,
         model="m",
         system_fingerprint="",
-        num_spec_tokens=0,
+        num_spec_tokens=lambda _: 0,
         token_bytes=token_bytes,
         metrics=SpecMetrics.NONE,
         created=0,

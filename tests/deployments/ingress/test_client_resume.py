@@ -98,7 +98,7 @@ def answer_of(
         n=1,
         model="m",
         system_fingerprint="",
-        num_spec_tokens=0,
+        num_spec_tokens=lambda _: 0,
         token_bytes=text.token_bytes,
         metrics=SpecMetrics.NONE,
         created=0,
