@@ -47,8 +47,7 @@ class RequestWatch:
     """Times of one request at its ingress, from the receipt of its token IDs."""
 
     def __init__(self, request: Request) -> None:
-        self._num_prompt = len(request.prompt_token_ids)
-        self._num_resumed = len(request.resume_token_ids)
+        self._request = request
         self._began_s = time.perf_counter()
         self._received_s: list[float] = []
         self.last: TracedAnswer | None = None
@@ -72,12 +71,12 @@ class RequestWatch:
         if reason not in (FinishReason.STOP, FinishReason.LENGTH):
             return []
         num_tokens = last.index + len(last.token_ids)
-        num_fresh = num_tokens - self._num_resumed
+        num_fresh = num_tokens - len(self._request.resume_token_ids)
         first_s, last_s = self._received_s[0], self._received_s[-1]
         whole_s, to_first_s = last_s - self._began_s, first_s - self._began_s
         decode_s, queue_s = last_s - first_s, 0.0 if stats is None else stats.queue_s
         found = [
-            Observation("gen_ai_client_token_usage", self._num_prompt, INPUT),
+            Observation("gen_ai_client_token_usage", len(self._request.prompt_token_ids), INPUT),
             Observation("gen_ai_client_token_usage", num_tokens, OUTPUT),
             *(Observation(name, whole_s) for name in _WHOLE),
             *(Observation(name, to_first_s) for name in _TO_FIRST),
