@@ -139,24 +139,16 @@ def write_lease(message: pb.GroupLease, lease: GroupLease) -> None:
         message.num_scored = pack_ids(num_scored)
     for row_index, its in enumerate(rules):
         if its is not None:
-            message.rules.add(
-                row=row_index,
-                sampling=sampling_to_pb(its.params),
-                prompt_len=its.prompt_len,
-                stop_ids=pack_ids(sorted(its.stop_ids)),
-                cache_salt=its.cache_salt,
-            )
+            sent = message.rules.add(row=row_index, prompt_len=its.prompt_len)
+            sent.sampling.CopyFrom(sampling_to_pb(its.params))
+            sent.stop_ids, sent.cache_salt = pack_ids(sorted(its.stop_ids)), its.cache_salt
 
 
 def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
     rules: dict[int, SamplingRules] = {}
     for entry in message.rules:
-        rules[entry.row] = SamplingRules(
-            params=sampling_from_pb(entry.sampling),
-            prompt_len=entry.prompt_len,
-            stop_ids=frozenset(unpack_ids(entry.stop_ids)),
-            cache_salt=entry.cache_salt,
-        )
+        params, stop_ids = sampling_from_pb(entry.sampling), frozenset(unpack_ids(entry.stop_ids))
+        rules[entry.row] = SamplingRules(params, entry.prompt_len, stop_ids, entry.cache_salt)
     num_scored = unpack_ids(message.num_scored) or (0,) * len(message.sequence_ids)
     shapes = struct.iter_unpack("<4i", message.shapes)
     keys = zip(message.sequence_ids, message.base_hashes, shapes, num_scored, strict=True)
@@ -166,28 +158,14 @@ def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
         middle, end = start + num_new, start + num_new + num_proposed
         if not start <= middle <= end <= len(ids):
             raise ValueError(_TOO_FEW_IDS)
-        rows.append(
-            LeaseRow(  # by place: keywords double its time
-                sequence_id,
-                base_len,
-                base_hash,
-                ids[start:middle],
-                ids[middle:end],
-                num_choices,
-                scored,
-                rules.get(len(rows)),
-            )
-        )
+        new, proposal, its = ids[start:middle], ids[middle:end], rules.get(len(rows))
+        # By place: keywords double its time.
+        row = LeaseRow(sequence_id, base_len, base_hash, new, proposal, num_choices, scored, its)
+        rows.append(row)
         start = end
-    return GroupLease(
-        lease_id=message.lease_id,
-        epoch=message.epoch,
-        replica_id=replica_id,
-        role=_ROLES_BACK[message.role],
-        rows=tuple(rows),
-        ttl_s=message.ttl_s,
-        min_confidence=message.min_confidence,
-    )
+    lease_id, epoch, role = message.lease_id, message.epoch, _ROLES_BACK[message.role]
+    ttl_s, min_confidence = message.ttl_s, message.min_confidence
+    return GroupLease(lease_id, epoch, replica_id, role, tuple(rows), ttl_s, min_confidence)
 
 
 def occupancy_to_pb(occupancy: Occupancy) -> pb.Occupancy:
@@ -218,19 +196,24 @@ def write_result(message: pb.GroupResult, result: GroupResult) -> None:
         shapes += (_ROW_STATUSES[row.status], row.cached_len, len(row.tokens), row.num_accepted)
         token_ids += row.tokens
         nums_matched.append(row.num_matched)
-        if row.error:
-            message.errors.add(row=row_index, message=row.error)
-        if row.logprobs or row.prompt_logprobs:
-            message.logprobs.add(
-                row=row_index,
-                logprobs=logprobs_to_pb(row.logprobs),
-                prompt_logprobs=logprobs_to_pb(row.prompt_logprobs),
-            )
+        if row.error or row.logprobs or row.prompt_logprobs:
+            _write_error_and_logprobs(message, row_index, row)
     message.sequence_ids.extend(sequence_ids)
     message.shapes = pack_ids(shapes)
     message.token_ids = pack_ids(token_ids)
     if any(nums_matched):
         message.num_found = pack_ids(nums_matched)
+
+
+def _write_error_and_logprobs(message: pb.GroupResult, row_index: int, row: RowResult) -> None:
+    if row.error:
+        message.errors.add(row=row_index, message=row.error)
+    if row.logprobs or row.prompt_logprobs:
+        message.logprobs.add(
+            row=row_index,
+            logprobs=logprobs_to_pb(row.logprobs),
+            prompt_logprobs=logprobs_to_pb(row.prompt_logprobs),
+        )
 
 
 def result_from_pb(
@@ -266,6 +249,14 @@ def result_from_pb(
         # By place: keywords double its time.
         rows.append(RowResult(sequence_id, status, cached_len, tokens, accepted, (), (), "", found))
         start += num
+    if message.errors or message.logprobs:
+        _add_errors_and_logprobs(rows, message)
+    return GroupResult(
+        message.lease_id, message.epoch, replica_id, tuple(rows), seconds, recording_s
+    )
+
+
+def _add_errors_and_logprobs(rows: list[RowResult], message: pb.GroupResult) -> None:
     for error in message.errors:
         rows[error.row] = rows[error.row]._replace(error=error.message)
     for entry in message.logprobs:
@@ -273,6 +264,3 @@ def result_from_pb(
             logprobs=logprobs_from_pb(entry.logprobs),
             prompt_logprobs=logprobs_from_pb(entry.prompt_logprobs),
         )
-    return GroupResult(
-        message.lease_id, message.epoch, replica_id, tuple(rows), seconds, recording_s
-    )

@@ -103,14 +103,20 @@ async def received(messages: AsyncIterator[T], silence_s: float | None = None) -
 
     None: after SILENCE_S. The time that a message takes here does not count as silence.
     """
-    limit_s = SILENCE_S if silence_s is None else silence_s
-    watch = Watchdog(limit_s)
-    try:
+    with _watched(SILENCE_S if silence_s is None else silence_s) as watch:
         watch.begin()
         async for message in messages:
             watch.pause()
             yield message
             watch.begin()
+
+
+@contextlib.contextmanager
+def _watched(limit_s: float) -> Iterator[Watchdog]:
+    """Watch the waits inside the context. Raises PeerTimeoutError for one that is too long."""
+    watch = Watchdog(limit_s)
+    try:
+        yield watch
     except asyncio.CancelledError:
         if watch.takes_back():
             raise PeerTimeoutError(f"no message was received for {limit_s:g} s") from None

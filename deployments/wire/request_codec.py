@@ -70,9 +70,7 @@ that are left out have a message or map of their own on the wire."""
 
 
 def sampling_to_pb(params: SamplingParams) -> public_pb.SamplingParams:
-    numbers: dict[str, Any] = {}
-    for name, proto_name, _, _ in _NUMBERS:
-        numbers[proto_name] = getattr(params, name)
+    numbers: dict[str, Any] = {to: getattr(params, name) for name, to, _, _ in _NUMBERS}
     message = public_pb.SamplingParams(**numbers, logit_bias=dict(params.logit_bias))
     for word in params.bad_words:
         message.bad_word_ids.add(ids=word)
@@ -179,19 +177,17 @@ def submit_from_pb(message: pb.Submit) -> Request:
 
 
 def stats_to_pb(stats: RequestStats) -> public_pb.SpeculationStats:
-    drafted = stats.num_drafted
-    per_step = zip(*stats.steps, strict=True) if stats.steps else ((), ())
-    per_step_drafted, per_step_accepted = per_step
+    drafted, accepted = zip(*stats.steps, strict=True) if stats.steps else ((), ())
     return public_pb.SpeculationStats(
         num_rounds=stats.num_rounds,
         num_spec_steps=stats.num_proposed_rounds,
-        num_draft_tokens=drafted,
+        num_draft_tokens=stats.num_drafted,
         num_accepted_draft_tokens=stats.num_accepted,
         acceptance_histogram=stats.acceptance_histogram,
-        per_step_drafted=per_step_drafted,
-        per_step_accepted=per_step_accepted,
+        per_step_drafted=drafted,
+        per_step_accepted=accepted,
         mean_acceptance_length=stats.mean_acceptance_length,
-        draft_acceptance_rate=stats.num_accepted / drafted if drafted else 0.0,
+        draft_acceptance_rate=stats.num_accepted / stats.num_drafted if stats.num_drafted else 0.0,
         queue_time_ms=stats.queue_s * 1000,
         num_preemptions=stats.num_preemptions,
     )
@@ -245,10 +241,8 @@ def write_event(message: pb.TokenEvent, event: TokenEvent, failure: Failure | No
     message.token_ids = pack_ids(event.token_ids)
     if event.pinned_fingerprint:
         message.pinned_fingerprint = event.pinned_fingerprint
-    if event.logprobs:
-        message.logprobs.CopyFrom(logprobs_to_pb(event.logprobs))
-    if event.prompt_logprobs:
-        message.prompt_logprobs.CopyFrom(logprobs_to_pb(event.prompt_logprobs))
+    if event.logprobs or event.prompt_logprobs:
+        _write_logprobs(message, event)
     if event.finish_reason is not None:
         message.finish_reason = FINISH_REASONS[event.finish_reason]
     if event.stats is not None:
@@ -256,6 +250,13 @@ def write_event(message: pb.TokenEvent, event: TokenEvent, failure: Failure | No
         message.num_cached_tokens = event.stats.num_cached_tokens
     if failure is not None:
         message.failure.CopyFrom(failure_to_pb(failure))
+
+
+def _write_logprobs(message: pb.TokenEvent, event: TokenEvent) -> None:
+    if event.logprobs:
+        message.logprobs.CopyFrom(logprobs_to_pb(event.logprobs))
+    if event.prompt_logprobs:
+        message.prompt_logprobs.CopyFrom(logprobs_to_pb(event.prompt_logprobs))
 
 
 def event_from_pb(message: pb.TokenEvent) -> tuple[TokenEvent, Failure | None]:
