@@ -140,9 +140,11 @@ class Auditor(RequestObserver):
 
     def end(self, live: LiveRequest, end: RequestEnd) -> None:
         """Keep a sampled request for a replay, unless it failed or its client is gone."""
-        record, last = self._watched.pop(live.request.request_id, None), end.event
-        if record is None or last is None or not record.token_ids:
-            return
+        record = self._watched.pop(live.request.request_id, None)
+        if record is not None and record.token_ids and end.event is not None:
+            self._keep(record, end.event)
+
+    def _keep(self, record: _Record, last: TokenEvent) -> None:
         if last.finish_reason is FinishReason.ERROR:
             return
         record.origin = _origin(last, self._present_targets())

@@ -59,11 +59,14 @@ class WakeUp(asyncio.Event):
             # An alarm that is due earlier is left as it is, although every round moves the deadline
             # on. One unneeded decision costs less than a new alarm for every round.
             if self._alarm is None or self._alarm_s > due_s:
-                if self._alarm is not None:
-                    self._alarm.cancel()
-                self._alarm_s = due_s
-                self._alarm = asyncio.get_running_loop().call_later(due_s - now, self._ring)
+                self._set_alarm(due_s, now)
         await self.wait()
+
+    def _set_alarm(self, due_s: float, now: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_s = due_s
+        self._alarm = asyncio.get_running_loop().call_later(due_s - now, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
@@ -194,34 +197,36 @@ class SchedulerDriver:
             return
         self._deliver_events()
         request_id = request.request_id
-        if not resume and self._is_in_use(request_id):
-            error = InvalidRequestError(f"request_id {request_id!r} is in use", param="request_id")
-            return self.requests.refuse(outbox, request_id, error)
-        began_s = self._clock()
+        if not resume and request_id in self.requests and self._is_running(request_id):
+            return self._refuse_id_in_use(outbox, request_id)
+        now = self._clock()
         try:
-            self.quotas.admit(request, began_s, is_resumed=resume)
+            self.quotas.admit(request, now, is_resumed=resume)
             self._guard(partial(self.scheduler.add, request))
         except (ClientLimitError, InvalidRequestError, QueueFullError) as error:
-            self.requests.drop(request_id, EndReason.REPLACED)  # an older attempt
-            self._guard(partial(self.scheduler.abort, request_id))
-            return self.requests.refuse(outbox, request_id, error)
+            return self._refuse(outbox, request_id, error)
         if self.failure is not None:  # the request may be the cause: it must not come again
             return self.requests.refuse(outbox, request_id, self.failure)
+        sequence_id = self.scheduler.sequence_id(request_id)
         live = LiveRequest(
-            request=request,
-            sequence_id=self.scheduler.sequence_id(request_id),
-            began_s=began_s,
-            is_resumed=resume,
-            trace=trace,
+            request=request, sequence_id=sequence_id, began_s=now, is_resumed=resume, trace=trace
         )
         self.requests.begin(outbox, live)
         if acknowledge:
             outbox.put_accepted(request_id)
 
-    def _is_in_use(self, request_id: str) -> bool:
-        """Return True if the request is live. If it has ended, its end is delivered first."""
-        if request_id not in self.requests:
-            return False
+    def _refuse(self, outbox: IngressOutbox, request_id: str, error: Exception) -> None:
+        """Refuse a request, and end an older attempt."""
+        self.requests.drop(request_id, EndReason.REPLACED)
+        self._guard(partial(self.scheduler.abort, request_id))
+        self.requests.refuse(outbox, request_id, error)
+
+    def _refuse_id_in_use(self, outbox: IngressOutbox, request_id: str) -> None:
+        error = InvalidRequestError(f"request_id {request_id!r} is in use", param="request_id")
+        self.requests.refuse(outbox, request_id, error)
+
+    def _is_running(self, request_id: str) -> bool:
+        """Return True if a live request is still in the scheduler. If not, deliver its end."""
         if self.scheduler.status(request_id) is not None:
             return True
         self._guard(lambda _: self.decide())
@@ -290,11 +295,9 @@ class SchedulerDriver:
         self._result_came_s = self._clock()
         info = replica.info
         try:
+            longest = info.kv_cache_spec.max_len(info.num_blocks)
             result = result_from_pb(
-                message,
-                info.replica_id,
-                max_cached_len=info.kv_cache_spec.max_len(info.num_blocks),
-                vocab_size=info.vocab_size,
+                message, info.replica_id, max_cached_len=longest, vocab_size=info.vocab_size
             )
             self.on_result(replica, result, message.occupancy, message.held_s)
         except Exception as error:
@@ -390,11 +393,14 @@ class SchedulerDriver:
     def _deliver(self) -> None:
         self._deliver_events()
         if self._drains.asked:
-            may_leave = self._drains.release(has_ingress=bool(self._ingresses), now=self._clock())
-            for replica in may_leave:
-                self._guard(partial(self.scheduler.drain, replica.info.replica_id))
+            self._release_drains()
         elif self.auditor.waiting:
             self._replays.begin()
+
+    def _release_drains(self) -> None:
+        may_leave = self._drains.release(has_ingress=bool(self._ingresses), now=self._clock())
+        for replica in may_leave:
+            self._guard(partial(self.scheduler.drain, replica.info.replica_id))
 
     def _deliver_events(self) -> None:
         """Deliver the decided events. Called before anything else happens to a request, because a

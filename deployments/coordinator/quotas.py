@@ -35,7 +35,7 @@ class ClientUsage:
     num_accepted: int = 0
     allowance: float = field(default=0.0)
     """Requests that may come at the same time. It refills evenly, up to the requests of one
-    minute."""
+    minute. Not used without `requests_per_minute`."""
     refilled_at: float = 0.0
 
     @property
@@ -64,23 +64,31 @@ class ClientQuotas(RequestObserver):
             return
         most, rate = usage.share.max_concurrent, usage.share.requests_per_minute
         if most is not None and usage.num_running >= most:
-            raise ClientLimitError(
-                f"{client!r} has {usage.num_running} requests running{self._here}, "
-                f"the limit{self._here} is {most}",
-                _RETRY_S if most else _MINUTE_S,
-            )
+            raise self._too_many_running(client, usage.num_running, most)
         if rate is not None:
-            per_second = rate / _MINUTE_S
-            refilled = usage.allowance + (now - usage.refilled_at) * per_second
-            usage.allowance, usage.refilled_at = min(float(rate), refilled), now
-            if usage.allowance < 1.0:
-                raise ClientLimitError(
-                    f"{client!r} has sent more than {rate} requests a minute{self._here}",
-                    (1.0 - usage.allowance) / per_second if rate else _MINUTE_S,
-                )
-        usage.allowance -= 1.0
+            self._use_allowance(client, usage, rate, now)
         usage.num_requests += 1
         usage.num_prompt_tokens += len(request.prompt_token_ids)
+
+    def _too_many_running(self, client: str, num_running: int, most: int) -> ClientLimitError:
+        return ClientLimitError(
+            f"{client!r} has {num_running} requests running{self._here}, "
+            f"the limit{self._here} is {most}",
+            _RETRY_S if most else _MINUTE_S,
+        )
+
+    def _use_allowance(self, client: str, usage: ClientUsage, rate: int, now: float) -> None:
+        """Refill the allowance at `rate` requests per minute, and take one request from it. Raises
+        ClientLimitError if it has none."""
+        per_second = rate / _MINUTE_S
+        refilled = usage.allowance + (now - usage.refilled_at) * per_second
+        usage.allowance, usage.refilled_at = min(float(rate), refilled), now
+        if usage.allowance < 1.0:
+            raise ClientLimitError(
+                f"{client!r} has sent more than {rate} requests a minute{self._here}",
+                (1.0 - usage.allowance) / per_second if rate else _MINUTE_S,
+            )
+        usage.allowance -= 1.0
 
     def begin(self, live: LiveRequest) -> None:
         self.usage[live.request.client].num_running += 1

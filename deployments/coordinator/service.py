@@ -30,7 +30,7 @@ from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.errors import InvalidRequestError, SpecdecError
 from specdec_core.messages import ReplicaInfo, Role
-from specdec_core.scheduler import SendFree, SendLease, SendReset
+from specdec_core.scheduler import Drained, SendFree, SendLease, SendReset
 from specdec_core.speculation.pass_prices import row_prices
 
 logger = logging.getLogger(__name__)
@@ -67,9 +67,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self._register_timeout_s = register_timeout_s
 
     async def Generate(
-        self,
-        request_iterator: AsyncIterator[pb.GenerateUp],
-        context: _Context,
+        self, request_iterator: AsyncIterator[pb.GenerateUp], context: _Context
     ) -> AsyncIterator[pb.GenerateDown]:
         if self._driver.failure is not None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the pool failed")
@@ -84,9 +82,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             self._driver.detach(outbox)
 
     async def Work(
-        self,
-        request_iterator: AsyncIterator[pb.WorkUp],
-        context: _Context,
+        self, request_iterator: AsyncIterator[pb.WorkUp], context: _Context
     ) -> AsyncIterator[pb.WorkDown]:
         replica = await self._register(request_iterator, context)
         reader = asyncio.create_task(self._read_results(request_iterator, replica))
@@ -105,10 +101,8 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                             replica.times.sent(command.lease.lease_id)
                         elif isinstance(command, SendFree):
                             message.free.sequence_ids.extend(command.sequence_ids)
-                        elif isinstance(command, SendReset):
-                            message.reset.incarnation = command.incarnation
                         else:
-                            message.drained.SetInParent()
+                            _write_state_change(message, command)
                         yield message
         finally:
             reader.cancel()
@@ -127,15 +121,10 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 match message.WhichOneof("kind"):
                     case "submit":
                         self._submit(message.submit, outbox)
-                    case "abort":
-                        self._driver.abort(outbox, message.abort.request_id)
                     case "times":
                         self._driver.ingress_times.add(message.times)
-                    case "pace":
-                        hold_s = message.pace.hold_s
-                        if not 0 <= hold_s <= _MAX_HOLD_S:
-                            raise ValueError(f"hold_s={hold_s} must be in 0..{_MAX_HOLD_S:g}")
-                        outbox.hold_s = hold_s
+                    case _:
+                        self._read_other(message, outbox)
         except _UNREADABLE:
             logger.warning("invalid message from an ingress; closing its stream", exc_info=True)
         finally:
@@ -152,10 +141,19 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             outbox, request, resume=message.resume, trace=trace, acknowledge=message.acknowledge
         )
 
+    def _read_other(self, message: pb.GenerateUp, outbox: IngressOutbox) -> None:
+        """Read an abort or the ingress's pace. Raises ValueError for a pace out of range."""
+        match message.WhichOneof("kind"):
+            case "abort":
+                self._driver.abort(outbox, message.abort.request_id)
+            case "pace":
+                hold_s = message.pace.hold_s
+                if not 0 <= hold_s <= _MAX_HOLD_S:
+                    raise ValueError(f"hold_s={hold_s} must be in 0..{_MAX_HOLD_S:g}")
+                outbox.hold_s = hold_s
+
     async def _register(
-        self,
-        messages: AsyncIterator[pb.WorkUp],
-        context: _Context,
+        self, messages: AsyncIterator[pb.WorkUp], context: _Context
     ) -> ConnectedReplica:
         try:
             async with asyncio.timeout(self._register_timeout_s):
@@ -177,29 +175,46 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     async def _read_results(
         self, messages: AsyncIterator[pb.WorkUp], replica: ConnectedReplica
     ) -> None:
-        driver = self._driver
         try:
             async for message in received(messages, self._silence_s):
-                match message.WhichOneof("kind"):
-                    case "result":
-                        await driver.read_in_turn(replica, message.result)
-                    case "heartbeat":
-                        driver.on_heartbeat(replica, message.heartbeat.occupancy)
-                    case "reset_done":
-                        driver.on_reset_done(replica, message.reset_done.incarnation)
-                    case "drain":
-                        driver.drain(replica, message.drain.asked_ago_s)
-                    case other:
-                        logger.warning("unexpected message of kind %s from a replica", other)
-        except _UNREADABLE:
-            who = replica.info.replica_id
-            logger.warning("invalid message from %s; closing its stream", who, exc_info=True)
-        except PeerTimeoutError as error:
-            # Its sequences continue elsewhere; it registers again when it is back.
-            logger.warning("deregistering %s: %s", replica.info.replica_id, error)
+                if message.HasField("result"):
+                    await self._driver.read_in_turn(replica, message.result)
+                else:
+                    self._read_state_change(message, replica)
+        except (*_UNREADABLE, PeerTimeoutError) as error:
+            _log_end(replica, error)
         finally:
             # Immediately, because a write to a peer that does not read may never end.
             self._driver.leave(replica)
+
+    def _read_state_change(self, message: pb.WorkUp, replica: ConnectedReplica) -> None:
+        """Read any message of a registered replica but a result."""
+        match message.WhichOneof("kind"):
+            case "heartbeat":
+                self._driver.on_heartbeat(replica, message.heartbeat.occupancy)
+            case "reset_done":
+                self._driver.on_reset_done(replica, message.reset_done.incarnation)
+            case "drain":
+                self._driver.drain(replica, message.drain.asked_ago_s)
+            case other:
+                logger.warning("unexpected message of kind %s from a replica", other)
+
+
+def _write_state_change(message: pb.WorkDown, command: SendReset | Drained) -> None:
+    if isinstance(command, SendReset):
+        message.reset.incarnation = command.incarnation
+    else:
+        message.drained.SetInParent()
+
+
+def _log_end(replica: ConnectedReplica, error: Exception) -> None:
+    """Log the error that ends a replica's stream."""
+    who = replica.info.replica_id
+    if isinstance(error, PeerTimeoutError):
+        # Its sequences continue elsewhere; it registers again when it is back.
+        logger.warning("deregistering %s: %s", who, error)
+    else:
+        logger.warning("invalid message from %s; closing its stream", who, exc_info=error)
 
 
 def _check_introduction(info: ReplicaInfo) -> None:

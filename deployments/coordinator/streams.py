@@ -66,9 +66,7 @@ class IngressOutbox(_Outbox):
         request_id = event.request_id
         can_wait = event.index > 0 and event.finish_reason is None
         if self.hold_s and can_wait and request_id not in self._due:
-            unread = self._held.setdefault(request_id, [])
-            if self._alarm is None:
-                self._alarm = asyncio.get_running_loop().call_later(self.hold_s, self._ring)
+            unread = self._hold(request_id)
         else:
             unread = self._due.setdefault(request_id, self._held.pop(request_id, []))
             self._is_ready.set()
@@ -76,6 +74,13 @@ class IngressOutbox(_Outbox):
             unread[-1] = (merged, failure)
         else:
             unread.append((event, failure))
+
+    def _hold(self, request_id: str) -> list[_Unread]:
+        """Return the list of events of a request that wait for others. It is read in `hold_s` at
+        the latest."""
+        if self._alarm is None:
+            self._alarm = asyncio.get_running_loop().call_later(self.hold_s, self._ring)
+        return self._held.setdefault(request_id, [])
 
     def fail(self, request_id: str, failure: Failure) -> TokenEvent:
         """Add the last event of a request that failed outside the scheduler, and return it. Its

@@ -20,7 +20,7 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import grpc
 
@@ -66,6 +66,17 @@ class LeaseRunner(Protocol):
 
 
 Outgoing = asyncio.Queue[pb.WorkUp | None]
+
+
+class _ReadLease(NamedTuple):
+    """A lease that was read from a stream, and where its result goes."""
+
+    lease: GroupLease
+    traces: Sequence[pb.RowTrace]
+    read_s: float
+    """Time at which it came, before it was parsed."""
+    generation: int
+    outgoing: Outgoing
 
 
 class WorkLoop:
@@ -212,9 +223,8 @@ class WorkLoop:
     async def _messages(self, outgoing: Outgoing) -> AsyncIterator[pb.WorkUp]:
         while (message := await outgoing.get()) is not None:
             if message.HasField("drain") and self._drain_requested_at_s is not None:
-                message.drain.asked_ago_s = (
-                    self._clock() - self._drain_requested_at_s
-                )  # when it is sent
+                asked_ago_s = self._clock() - self._drain_requested_at_s
+                message.drain.asked_ago_s = asked_ago_s  # when it is sent
             yield message
 
     async def _send_heartbeats(self, outgoing: Outgoing) -> None:
@@ -225,18 +235,26 @@ class WorkLoop:
 
     async def _carry_out(self, message: pb.WorkDown, info: ReplicaInfo, backoff: Backoff) -> None:
         match message.WhichOneof("kind"):
+            case "lease":
+                read_s, traces = self._clock(), message.lease.traces
+                lease = lease_from_pb(message.lease, info.replica_id)
+                read = _ReadLease(lease, traces, read_s, self._generation, self._outgoing)
+                self._order(partial(self._execute, read))
+            case "free":
+                self._order(partial(self._runner.free, tuple(message.free.sequence_ids)))
+            case _:
+                await self._change_state(message, info, backoff)
+
+    async def _change_state(
+        self, message: pb.WorkDown, info: ReplicaInfo, backoff: Backoff
+    ) -> None:
+        """Carry out a message about the replica itself. A heartbeat has no kind."""
+        match message.WhichOneof("kind"):
             case "registered":
                 self._is_registered = True
                 self._was_target = info.role is Role.TARGET
                 backoff.succeeded()
                 logger.info("registered as %s %s", info.role, info.replica_id)
-            case "lease":
-                received_s = self._clock()
-                lease = lease_from_pb(message.lease, info.replica_id)
-                read = lease, message.lease.traces, received_s, self._generation, self._outgoing
-                self._order(partial(self._execute, *read))
-            case "free":
-                self._order(partial(self._runner.free, tuple(message.free.sequence_ids)))
             case "reset":
                 self._generation += 1
                 await self._loop.run_in_executor(self._executor, self._runner.reset)
@@ -262,26 +280,19 @@ class WorkLoop:
             logger.exception("the thread that runs leases failed; this replica cannot continue")
             self._call_in_loop(self._failed.set)
 
-    def _execute(
-        self,
-        lease: GroupLease,
-        traces: Sequence[pb.RowTrace],
-        received_s: float,
-        generation: int,
-        outgoing: Outgoing,
-    ) -> None:
+    def _execute(self, read: _ReadLease) -> None:
         """Run a lease in the thread, unless it is void: its result is no longer awaited."""
-        if generation != self._generation:
+        if read.generation != self._generation:
             return
-        began_s = max(received_s, self._free_s)  # it had arrived, and the one before was done
-        self._stuck_at_s = self._clock() + _STUCK_TTLS * lease.ttl_s
+        began_s = max(read.read_s, self._free_s)  # it had arrived, and the one before was done
+        self._stuck_at_s = self._clock() + _STUCK_TTLS * read.lease.ttl_s
         try:
-            result = self._runner.execute(lease)
+            result = self._runner.execute(read.lease)
         finally:
             self._stuck_at_s = float("inf")
         self._free_s = self._clock()
-        answer = partial(self._answer, lease, result, self._runner.occupancy, began_s, traces)
-        self._call_in_loop(partial(answer, outgoing))
+        occupancy = self._runner.occupancy
+        self._call_in_loop(partial(self._answer, read, result, occupancy, began_s))
 
     def _call_in_loop(self, call: Callable[[], object]) -> None:
         """From the thread, run `call` in the loop, or nothing if the loop is closed."""
@@ -289,22 +300,16 @@ class WorkLoop:
             self._loop.call_soon_threadsafe(call)
 
     def _answer(
-        self,
-        lease: GroupLease,
-        result: GroupResult,
-        occupancy: Occupancy,
-        began_s: float,
-        traces: Sequence[pb.RowTrace],
-        outgoing: Outgoing,
+        self, read: _ReadLease, result: GroupResult, occupancy: Occupancy, began_s: float
     ) -> None:
         message = pb.WorkUp()
         answer = message.result
         write_result(answer, result)
         answer.occupancy.CopyFrom(occupancy_to_pb(occupancy))
         answer.held_s = self._clock() - began_s
-        outgoing.put_nowait(message)
-        if traces:
-            self._spans.record(lease, result, traces, answer.held_s)
+        read.outgoing.put_nowait(message)
+        if read.traces:
+            self._spans.record(read.lease, result, read.traces, answer.held_s)
 
 
 def _first_line(error: BaseException) -> str:

@@ -275,9 +275,9 @@ MUTANTS = (
     Mutant(
         name="refused-and-run-on",
         path="deployments/coordinator/driver.py",
-        old="            self._guard(partial(self.scheduler.abort, request_id))\n"
-        "            return",
-        new="            return",
+        old="        self._guard(partial(self.scheduler.abort, request_id))\n"
+        "        self.requests.refuse(",
+        new="        self.requests.refuse(",
         breaks="a request that was refused after a broken stream still takes a place in the queue",
         killed_by="tests/deployments/coordinator/test_refused_again.py::test_it_is_not_run_on",
     ),

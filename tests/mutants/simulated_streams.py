@@ -31,8 +31,8 @@ MUTANTS = (
     ),
     _in_work_loop(
         name="void-lease-runs",
-        old="if generation != self._generation:",
-        new="if generation > self._generation:",
+        old="if read.generation != self._generation:",
+        new="if read.generation > self._generation:",
         breaks="a replica that was given up runs what nobody waits for before it serves again",
         killed_by=CAMPAIGN,
     ),
@@ -46,9 +46,9 @@ MUTANTS = (
     Mutant(
         name="all-answers-before-a-decision",
         path="deployments/coordinator/service.py",
-        old="                        await driver.read_in_turn(replica, message.result)\n",
-        new="                        driver.read_in_turn(replica, message.result)\n"
-        "                        driver._read_result()\n",
+        old="                    await self._driver.read_in_turn(replica, message.result)\n",
+        new="                    self._driver.read_in_turn(replica, message.result)\n"
+        "                    self._driver._read_result()\n",
         breaks="of replicas that answer at once each waits until the answers of all are read",
         killed_by=(
             _DRIVER + "test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read",
