@@ -79,6 +79,17 @@ class Request:
             raise InvalidRequestError(
                 "the prompt is empty: at least 1 token is needed", param="prompt"
             )
+        if self.priority or self.num_draft_tokens is not None or self.timeout_s is not None:
+            self._check_numbers()
+        if self.cache_salt:
+            self._check_salt()
+        if self.emitted_token_ids or self.resume_token_ids:
+            self._check_resume()
+        if self.params.allowed_token_ids:
+            self._check_choice()
+
+    def _check_numbers(self) -> None:
+        """Check the numbers that a request may leave out."""
         if self.num_draft_tokens is not None and self.num_draft_tokens < 0:
             raise InvalidRequestError(
                 f"num_draft_tokens must not be negative, got {self.num_draft_tokens}",
@@ -91,16 +102,14 @@ class Request:
             raise InvalidRequestError(
                 f"timeout_s must be positive, got {self.timeout_s}", param="timeout_s"
             )
+
+    def _check_salt(self) -> None:
         if len(self.cache_salt) > MAX_SALT_LEN:
             raise InvalidRequestError(
                 f"cache_salt has {len(self.cache_salt)} characters, the limit is {MAX_SALT_LEN}",
                 param="cache_salt",
                 code="string_above_max_length",
             )
-        if self.emitted_token_ids or self.resume_token_ids:
-            self._check_resume()
-        if self.params.allowed_token_ids:
-            self._check_choice()
 
     def _check_resume(self) -> None:
         """Check that this request can have emitted the IDs of an earlier attempt."""

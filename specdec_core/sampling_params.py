@@ -208,12 +208,8 @@ class SamplingParams:
             raise out_of_range("min_tokens", self.min_tokens, 0, limit, f"in 0..max_tokens={limit}")
         if self.stop_token_ids or self.allowed_token_ids or self.bad_words or self.logit_bias:
             self._check_ids()
-        if self.grammar is not None and (self.ignore_eos or self.min_tokens):
-            raise InvalidRequestError(
-                "structured output ends where its grammar ends: leave ignore_eos and "
-                "min_tokens out",
-                param="ignore_eos" if self.ignore_eos else "min_tokens",
-            )
+        if self.grammar is not None:
+            self._check_grammar()
 
     def _check_ids(self) -> None:
         """Check the fields that name token IDs."""
@@ -235,6 +231,15 @@ class SamplingParams:
         if not all(word and min(word) >= 0 for word in self.bad_words):
             raise InvalidRequestError(
                 "bad_words must be non-empty lists of non-negative ids", param="bad_words"
+            )
+
+    def _check_grammar(self) -> None:
+        """Check that no other field decides where a structured output ends."""
+        if self.ignore_eos or self.min_tokens:
+            raise InvalidRequestError(
+                "structured output ends where its grammar ends: leave ignore_eos and "
+                "min_tokens out",
+                param="ignore_eos" if self.ignore_eos else "min_tokens",
             )
 
     @property
