@@ -6,7 +6,7 @@ Rows that wait for a draft without time go to their target without a proposal.
 from __future__ import annotations
 
 from specdec_core.config import SchedulerConfig
-from specdec_core.messages import DRAFT, TARGET, GroupLease, LeaseRow, Role
+from specdec_core.messages import DRAFT, TARGET, GroupLease, Role
 from specdec_core.scheduler.batch_rules import NEXT_EVENT, ReplicaLoad
 from specdec_core.scheduler.commands import Command, SendLease
 from specdec_core.scheduler.grouping import GroupingPolicy
@@ -92,6 +92,7 @@ class BatchBuilder:
         grouping: GroupingPolicy,
     ) -> None:
         self._config = config
+        self._min_confidence = config.speculation.min_confidence
         self._epoch = epoch
         self._replicas = replicas
         self._records = replicas.by_id
@@ -114,11 +115,12 @@ class BatchBuilder:
     def dispatch(self, now: float, since: float) -> None:
         """Send every batch that is due. The result that they follow was received at `since`."""
         self._since = since
-        self._proposer.forget_ended()
+        if self._proposer.ended:
+            self._proposer.forget_ended()
         self._max_split_rows = self._decide_split() if self._replicas.drafts else None
         for replicas in (self._replicas.drafts, self._replicas.targets):
             for replica in replicas:
-                replica.wake_at = None
+                replica.wake_at = NEXT_EVENT
                 while replica.is_usable and replica.may_be_sent_more(self._config.max_open_leases):
                     if not self._dispatch_to(replica, now):
                         break
@@ -127,39 +129,26 @@ class BatchBuilder:
         """Send the replica's next batch if it is due; return whether one was sent."""
         ready = replica.ready_queue
         self._update_ready_queues()
-        if not (ready.num_ready or ready.awaiting_draft):
-            return False
-        num_prefill_tokens = 0
-        for open_ in replica.leases.values():
-            num_prefill_tokens += open_.num_catching_up
-        load = ReplicaLoad(
-            replica.device, bool(replica.leases), num_prefill_tokens, self._max_split_rows
-        )
-        if ready.awaiting_draft and self._draft_fallback.fill(replica, num_prefill_tokens):
+        in_flight = sum([open_.num_catching_up for open_ in replica.leases.values()])
+        if ready.awaiting_draft and self._draft_fallback.fill(replica, in_flight):
             self._update_ready_queues()
         if not ready.num_ready:
             return False
+        load = ReplicaLoad(replica.device, bool(replica.leases), in_flight, self._max_split_rows)
         chosen = self._grouping.choose(ready, load, now)
         if not isinstance(chosen, list):
-            replica.wake_at = chosen if chosen < NEXT_EVENT else None
+            replica.wake_at = chosen
             return False
-        rows = self._with_room(replica, chosen, load)
-        if rows:
-            self._send(replica, rows, now)
-        return bool(rows)
-
-    def _with_room(
-        self, replica: ReplicaState, chosen: list[ScheduledRow], load: ReplicaLoad
-    ) -> list[ScheduledRow]:
-        """Return the chosen rows that get KV blocks, in order of rank, some of them shortened."""
         batch = sorted(chosen, key=rank_of)
         if replica.role is TARGET:
             batch = self._budget.shorten(batch, replica.info.tile_rows)
         rows = self._reserve_all(replica, batch)
-        if batch and not rows and replica.ready_queue.num_ready:
+        if batch and not rows and ready.num_ready:
             # The oldest row always gets room, whether it was chosen or not.
-            rows = self._reserve_all(replica, replica.ready_queue.first(load.num_prefill_tokens))
-        return rows
+            rows = self._reserve_all(replica, ready.first(in_flight))
+        if rows:
+            self._send(replica, rows, now)
+        return bool(rows)
 
     def _decide_split(self) -> int | None:
         """Count the targets per draft, and return Pipelining.max_rows."""
@@ -285,17 +274,14 @@ class BatchBuilder:
         lease_id, is_target = self._next_lease_id, replica.role is TARGET
         mark_in_flight, replica_id = replica.ready_queue.mark_in_flight, replica.replica_id
         num_catching_up = replica.ready_queue.num_prefill_tokens(rows)
-        lease_rows: list[LeaseRow] = []
         waits: list[float] = []
         is_resuming = False
         for row in rows:
-            sequence, lease_row = row.sequence, row.lease_row
+            sequence = row.sequence
             reservation = sequence.target if is_target else sequence.draft
             assert reservation is not None, "blocks were reserved for it"
-            reservation.row, reservation.reason = lease_row, row.reason
-            reservation.lease_id = lease_id
-            reservation.has_rules = True
-            lease_rows.append(lease_row)
+            reservation.row, reservation.reason = row.lease_row, row.reason
+            reservation.lease_id, reservation.has_rules = lease_id, True
             waits.append(0.0 if sequence.is_background else now - sequence.ready_since)
             is_resuming |= row.is_resuming
             if is_target:
@@ -306,14 +292,9 @@ class BatchBuilder:
                 self._note_on_target(sequence, sequence.target)
         # One pass of each replica on the device may run before the lease's own, or share its time.
         ttl_s = self._config.lease_ttl_s * len(replica.device.leases)
+        lease_rows = tuple([row.lease_row for row in rows])
         lease = GroupLease(
-            lease_id=lease_id,
-            epoch=self._epoch,
-            replica_id=replica_id,
-            role=replica.role,
-            rows=tuple(lease_rows),
-            ttl_s=ttl_s,
-            min_confidence=self._config.speculation.min_confidence,
+            lease_id, self._epoch, replica_id, replica.role, lease_rows, ttl_s, self._min_confidence
         )
         self._next_lease_id += 1
         is_split = self._max_split_rows is not None

@@ -46,8 +46,19 @@ def hold_until(
     is_half = num_clients > 0 and replica.max_split_rows is not None
     if is_half or num_clients >= ready.max_rows or not ready.may_gain_rows:
         return None
+    return _hold_partial(ready, replica, prefill, now, max_wait_s)
+
+
+def _hold_partial(
+    ready: ReadyQueue,
+    replica: ReplicaLoad,
+    prefill: list[ScheduledRow],
+    now: float,
+    max_wait_s: float,
+) -> float | None:
+    """Return the time until which a partial batch waits for the rows that are about to join it."""
     # Background rows join a client's, or run when there are none.
-    if not num_clients or replica.has_leases:
+    if not (prefill or len(ready.decoding)) or replica.has_leases:
         return NEXT_EVENT
     ready_times = [row.sequence.ready_since for row in prefill]
     if len(ready.decoding):
@@ -68,7 +79,7 @@ def fill_batch(
     num_in_flight, count = replica.num_prefill_tokens, ready.max_rows
     prefill = ready.prefill_rows(num_in_flight)
     batch = decoding + prefill
-    if len(batch) < count:
+    if ready.background and len(batch) < count:
         batch += ready.background_rows(num_in_flight, prefill)
     if replica.max_split_rows is not None:
         count = min(count, replica.max_split_rows)

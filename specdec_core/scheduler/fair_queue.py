@@ -171,19 +171,27 @@ class WaitingQueue:
         account.key = num_served, first.rank, first.request.client
         heappush(self._keys, account.key)
         if len(self._keys) > 2 * self.num_waiting_clients + _SPARE:
-            keys = (account.key for account in self._accounts.values())
-            self._keys = [key for key in keys if key is not None]
-            heapify(self._keys)
+            self._drop_old_keys()
+
+    def _drop_old_keys(self) -> None:
+        keys = (account.key for account in self._accounts.values())
+        self._keys = [key for key in keys if key is not None]
+        heapify(self._keys)
 
     def _close_idle(self, client: str, account: ClientQueue) -> None:
         """Forget a client that would start as a new one does, or all once no client is busy."""
         if account.waiting or account.num_running:
             return
         self._num_busy -= 1
-        if not self._num_busy:
+        if self._num_busy:
+            self._close_unneeded(client, account)
+        else:
             self._accounts.clear()
             self._keys.clear()
-        elif not self._is_needed(account):
+
+    def _close_unneeded(self, client: str, account: ClientQueue) -> None:
+        """Forget an idle client while others are busy, and all unneeded ones once they are many."""
+        if not self._is_needed(account):
             del self._accounts[client]
         if len(self._accounts) > self._most_accounts:
             accounts = self._accounts.items()
@@ -217,9 +225,13 @@ class RetryHint:
 
     def note(self, num_admitted: int, is_waiting: bool, now: float) -> None:
         """Note how many requests were admitted now, and start over if no others wait."""
-        if not is_waiting:
+        if is_waiting:
+            self._note_waiting(num_admitted, now)
+        else:
             self._since, self._num_left, self._num_refused = None, 0.0, 0
-        elif self._since is None:  # requests that did not wait say nothing about those that do
+
+    def _note_waiting(self, num_admitted: int, now: float) -> None:
+        if self._since is None:  # requests that did not wait say nothing about those that do
             self._since = now
         elif num_admitted:
             self._num_left += num_admitted

@@ -84,12 +84,7 @@ class LiveRequests:
             return sequence
         self.waiting.push(sequence)
         if request.timeout_s is not None:
-            deadline = now + request.timeout_s, sequence.sequence_id, request.request_id
-            heappush(self._deadlines, deadline)
-        if len(self._deadlines) > self._most_deadlines:
-            self._deadlines = [one for one in self._deadlines if self._is_live(one)]
-            heapify(self._deadlines)
-            self._most_deadlines = 2 * len(self._deadlines) + _SPARE
+            self._note_deadline(sequence, now + request.timeout_s)
         return sequence
 
     def admit(self, now: float) -> None:
@@ -154,35 +149,21 @@ class LiveRequests:
         self,
         sequence: Sequence,
         reason: FinishReason,
-        *,
         tokens: tuple[int, ...] = (),
         logprobs: tuple[TokenLogprobs, ...] = (),
-        error: str | None = None,
-        error_kind: ErrorKind = ErrorKind.FAILED,
     ) -> None:
         """End the sequence in any state, with its last event."""
-        index = sequence.num_emitted
+        event = TokenEvent(sequence.request_id, sequence.num_emitted, tokens, reason)
+        if tokens:
+            event = event._replace(logprobs=logprobs, prompt_logprobs=sequence.prompt_logprobs)
         sequence.append(tokens)
-        self.forget(sequence, reason)
-        if not sequence.is_background:
-            self._stats.num_finished[reason] += 1
-        event = TokenEvent(
-            request_id=sequence.request_id,
-            index=index,
-            token_ids=tokens,
-            finish_reason=reason,
-            stats=sequence.stats,
-            error=error,
-            error_kind=error_kind,
-            logprobs=logprobs,
-            prompt_logprobs=sequence.prompt_logprobs if tokens else (),
-            pinned_fingerprint=sequence.pinned_fingerprint,
-        )
-        self._commands.append(event)
+        self._end(sequence, reason, event)
 
     def fail(self, sequence: Sequence, error: str, kind: ErrorKind = ErrorKind.FAILED) -> None:
         """End the sequence in any state with an error."""
-        self.finish(sequence, FinishReason.ERROR, error=error, error_kind=kind)
+        reason = FinishReason.ERROR
+        event = TokenEvent(sequence.request_id, sequence.num_emitted, (), reason)
+        self._end(sequence, reason, event._replace(error=error, error_kind=kind))
 
     def forget(self, sequence: Sequence, reason: FinishReason) -> None:
         """End the sequence without an event: a later attempt replaces it, or it is refused."""
@@ -228,8 +209,23 @@ class LiveRequests:
         for sequence in list(replica.sequences.values()):
             self._remove(replica, sequence)
         replica.leases.clear()
-        replica.wake_at = None
+        replica.wake_at = inf
         replica.frees.clear()
+
+    def _end(self, sequence: Sequence, reason: FinishReason, event: TokenEvent) -> None:
+        """Forget the sequence. Send its last event, with what is known of every request."""
+        self.forget(sequence, reason)
+        if not sequence.is_background:
+            self._stats.num_finished[reason] += 1
+        pinned = sequence.pinned_fingerprint
+        self._commands.append(event._replace(stats=sequence.stats, pinned_fingerprint=pinned))
+
+    def _note_deadline(self, sequence: Sequence, deadline: float) -> None:
+        heappush(self._deadlines, (deadline, sequence.sequence_id, sequence.request_id))
+        if len(self._deadlines) > self._most_deadlines:
+            self._deadlines = [one for one in self._deadlines if self._is_live(one)]
+            heapify(self._deadlines)
+            self._most_deadlines = 2 * len(self._deadlines) + _SPARE
 
     def _is_live(self, deadline: _Deadline) -> bool:
         _, sequence_id, request_id = deadline

@@ -34,8 +34,8 @@ class Proposer:
         self._config = config
         self._k_policy = k_policy
         self._chunk = chunk
-        self._drafters = LocalDrafters(config)
-        self._ended: list[Sequence] = []
+        self.drafters = LocalDrafters(config)
+        self.ended: list[Sequence] = []
         """Sequences that have ended, and that their drafters have yet to forget."""
         self._shared_drafting: dict[Drafting, Drafting] = {}
         """One shared object per value, for all sequences with that value."""
@@ -52,10 +52,7 @@ class Proposer:
         return asks_model and sequence.is_draftable and drafting.max_tokens > 0
 
     def begin_rounds(
-        self,
-        sequences: Iterable[Sequence],
-        replicas: _Replicas,
-        targets_per_draft: float,
+        self, sequences: Iterable[Sequence], replicas: _Replicas, targets_per_draft: float
     ) -> None:
         """Decide the round of every sequence that its target may be leased now, once per length.
 
@@ -128,7 +125,7 @@ class Proposer:
         self, lease: GroupLease, sequences: Mapping[int, Sequence]
     ) -> list[tuple[Sequence, LeaseRow]]:
         """Return the rows of a target's lease whose local drafters learn from its pass."""
-        if not self._drafters.learn or lease.role is not Role.TARGET:
+        if lease.role is not Role.TARGET:
             return []
         rows = [(sequences.get(row.sequence_id), row) for row in lease.rows]
         return [(s, row) for s, row in rows if s and s.drafter and s.drafter.learns]
@@ -149,14 +146,14 @@ class Proposer:
     def end(self, sequence: Sequence) -> None:
         """Note an ended sequence. A drafter that learns forgets it after its last pass."""
         if sequence.drafter is not None and sequence.drafter.learns:
-            self._ended.append(sequence)
+            self.ended.append(sequence)
 
     def forget_ended(self) -> None:
         """Let the drafters forget the sequences that have ended. Called before each decision."""
-        for sequence in self._ended:
+        for sequence in self.ended:
             assert sequence.drafter is not None, "only these were noted"
             sequence.drafter.end(sequence)
-        self._ended.clear()
+        self.ended.clear()
 
     def _new_round(self, sequence: Sequence, drafting: Drafting) -> Round:
         """Return a round, with a proposal if the client brought tokens back or none can follow."""
@@ -224,7 +221,7 @@ class Proposer:
     def _drafting(self, sequence: Sequence) -> Drafting:
         config, request = self._config, sequence.request
         method = draft_method(config, request)
-        local = self._drafters.of(method)
+        local = self.drafters.of(method)
         limit = draft_limit(config, request)
         reason = DraftLengthReason.ENDING if limit else DraftLengthReason.REQUEST
         if config.method == SpecMethod.NONE or not config.num_draft_tokens:
@@ -238,13 +235,7 @@ class Proposer:
         sequence.drafting = self._shared_drafting.setdefault(drafting, drafting)
         return sequence.drafting
 
-    def _ask(
-        self,
-        calls: _DrafterCalls,
-        replicas: _Replicas,
-        *,
-        is_stand_in: bool = False,
-    ) -> None:
+    def _ask(self, calls: _DrafterCalls, replicas: _Replicas, *, is_stand_in: bool = False) -> None:
         """Note in each row's round what its drafter offers for it, or why it was not asked.
 
         Propose it unless the drafter replaces a missing draft replica, for which K is decided.

@@ -193,7 +193,8 @@ class ReadyQueue:
         """Clients' rows that the limit may delay. A delayed row takes no slot from another."""
         self._prefill_keys: list[PrefillKey] = []
         """Sorted keys of `prefill`. A decision reads only the first ones."""
-        self._background: dict[int, ScheduledRow] = {}
+        self.background: dict[int, ScheduledRow] = {}
+        """Rows that no client waits for."""
         self._in_flight: dict[int, str] = {}
         """Sequence ID -> its target, for sequences that are leased out and would join a batch."""
         self.awaiting_draft: dict[int, Sequence] = {}
@@ -202,16 +203,16 @@ class ReadyQueue:
     def __iter__(self) -> Iterator[ScheduledRow]:
         yield from self.decoding
         yield from [row for _, row in self.prefill.values()]
-        yield from self._background.values()
+        yield from self.background.values()
 
     def __contains__(self, sequence_id: int) -> bool:
         """Return whether the sequence has a ready row."""
-        queues = self.decoding.arrivals_of, self.prefill, self._background
+        queues = self.decoding.arrivals_of, self.prefill, self.background
         return any(sequence_id in rows for rows in queues)
 
     @property
     def num_ready(self) -> int:
-        return len(self.decoding.arrivals_of) + len(self.prefill) + len(self._background)
+        return len(self.decoding.arrivals_of) + len(self.prefill) + len(self.background)
 
     @property
     def may_gain_rows(self) -> bool:
@@ -219,9 +220,7 @@ class ReadyQueue:
 
         A draft waits only for sequences of the targets that its rows belong to.
         """
-        if self.role is TARGET or not self._in_flight:
-            return bool(self._in_flight)
-        return self._has_rows_of_busy_targets()
+        return bool(self._in_flight) and (self.role is TARGET or self._has_rows_of_busy_targets())
 
     def enqueue(self, row: ScheduledRow) -> None:
         """Note that a sequence is ready to run this row."""
@@ -229,7 +228,7 @@ class ReadyQueue:
         if self._in_flight.pop(sequence_id, None) is None:  # it is nearly always in flight
             self.remove(sequence_id)
         if row.sequence.is_background:
-            self._background[sequence_id] = row
+            self.background[sequence_id] = row
         elif self._max_prefill is not None and row.num_catching_up:
             key = prefill_key(row)
             insort(self._prefill_keys, key)
@@ -261,8 +260,8 @@ class ReadyQueue:
         elif sequence_id in self.prefill:
             key, _ = self.prefill.pop(sequence_id)
             del self._prefill_keys[bisect_left(self._prefill_keys, key)]
-        elif self._background:
-            self._background.pop(sequence_id, None)
+        elif self.background:
+            self.background.pop(sequence_id, None)
 
     def prefill_rows(self, num_in_flight: int) -> list[ScheduledRow]:
         """Return the clients' rows that may catch up now, in order, at most one batch of them.
@@ -279,10 +278,8 @@ class ReadyQueue:
         self, num_in_flight: int, prefill: list[ScheduledRow]
     ) -> list[ScheduledRow]:
         """Return the background rows that may run besides these prefill rows, the oldest first."""
-        if not self._background:
-            return []
         num_in_flight += self.num_prefill_tokens(prefill)
-        return self._within_limit(sorted(self._background.values(), key=age_of), num_in_flight)
+        return self._within_limit(sorted(self.background.values(), key=age_of), num_in_flight)
 
     def first(self, num_in_flight: int) -> list[ScheduledRow]:
         """Return the ready row of the sequence that ranks first, if it may run now."""
@@ -290,7 +287,7 @@ class ReadyQueue:
 
     def num_prefill_tokens(self, rows: list[ScheduledRow]) -> int:
         """Return the prefill tokens that the replica has yet to compute, where they count."""
-        if not (self.prefill or self._background):
+        if not (self.prefill or self.background):
             return 0
         return sum(map(self._num_computed, rows))
 

@@ -134,8 +134,9 @@ class ReplicaState:
     """Whether the replica failed to answer in time. Nothing is sent to it before it has
     acknowledged a reset."""
     is_draining: bool = False
-    wake_at: float | None = None
-    """Time at which a group that waits for more rows is sent without them."""
+    wake_at: float = inf
+    """Time at which a group that waits for more rows is sent without them; infinite if an event
+    comes first."""
     num_leases: int = 0
     num_rows: int = 0
     busy_s: float = 0.0
@@ -341,17 +342,23 @@ class ReplicaSet:
         brought_back = request.emitted_token_ids, request.resume_token_ids
         for token_ids in (request.prompt_token_ids, *brought_back) if reads_ids else ():
             if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size:
-                wrong = next(i for i in token_ids if not 0 <= i < vocab_size)
-                return InvalidRequestError(f"token id {wrong} is not in 0..{vocab_size - 1}")
+                return _unknown_id(token_ids, vocab_size)
         # The last token of a request is never fed: it needs no position.
         limit = max([min(one.info.max_model_len, one.longest_len + 1) for one in self.targets])
-        if request.max_len <= limit:
-            return None
-        return InvalidRequestError(
-            f"prompt of {len(request.prompt_token_ids)} tokens and max_tokens "
-            f"{request.params.max_tokens} make {request.max_len}, the limit is {limit}",
-            code="context_length_exceeded",
-        )
+        return None if request.max_len <= limit else _too_long(request, limit)
+
+
+def _unknown_id(token_ids: tuple[int, ...], vocab_size: int) -> InvalidRequestError:
+    wrong = next(i for i in token_ids if not 0 <= i < vocab_size)
+    return InvalidRequestError(f"token id {wrong} is not in 0..{vocab_size - 1}")
+
+
+def _too_long(request: Request, limit: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"prompt of {len(request.prompt_token_ids)} tokens and max_tokens "
+        f"{request.params.max_tokens} make {request.max_len}, the limit is {limit}",
+        code="context_length_exceeded",
+    )
 
 
 def _admission_order(target: ReplicaState) -> tuple[int, int, int, str]:

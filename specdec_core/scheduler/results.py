@@ -40,12 +40,12 @@ class ResultHandler:
         self, replica: ReplicaState, lease: GroupLease, result: GroupResult, now: float
     ) -> None:
         """Merge the answers of a result, then let the local drafters learn from it."""
-        learners = self._proposer.learners(lease, replica.sequences)
         answers = {answer.sequence_id: answer for answer in result.rows}
         # Values are read once and calls are written out: this loop is a third of a decision.
         is_target, lease_id = lease.role is Role.TARGET, lease.lease_id
         sequences, changed = replica.sequences, replica.changed
-        prefix_index = replica.ready_queue.prefix_index
+        prefix_index, proposer = replica.ready_queue.prefix_index, self._proposer
+        learners = proposer.learners(lease, sequences) if proposer.drafters.learn else []
         for row in lease.rows:
             sequence_id = row.sequence_id
             sequence = sequences.get(sequence_id)
@@ -78,7 +78,7 @@ class ResultHandler:
                 if prefix_index is not None:
                     prefix_index.learn(sequence, row.base_len, answer.cached_len)
         if learners:
-            self._proposer.learn(learners, result)
+            proposer.learn(learners, result)
 
     def _not_run(
         self,
@@ -140,9 +140,7 @@ class ResultHandler:
         assert reservation is not None, "the row was leased to a target"
         assert current.committed_len == row.end_len, "nobody commits while the target owns"
         if current.committed_len < sequence.resume_len:
-            wrong = sequence.disagreement(tokens)
-            if wrong is not None:
-                self._requests.fail(sequence, wrong, ErrorKind.INVALID)
+            if not self._agrees(sequence, tokens):
                 return
             num_drafted = num_accepted = 0  # nobody drafted them
         sequence.history.record(num_drafted, num_accepted)
@@ -160,13 +158,19 @@ class ResultHandler:
             accepted_len = row.end_len + answer.num_accepted
             sequence.draft.cached_len = min(sequence.draft.cached_len, accepted_len)
         if reason is not None:
-            logprobs = answer.logprobs[:num_tokens]
-            self._requests.finish(sequence, reason, tokens=tokens, logprobs=logprobs)
+            self._requests.finish(sequence, reason, tokens, answer.logprobs[:num_tokens])
             return
         self._requests.emit(sequence, tokens, answer.logprobs)
         held_len, num_ids = answer.cached_len, len(sequence.ids)
         reservation.cached_len = held_len if held_len < num_ids else num_ids - 1
         replica.release(reservation, held_len, num_ids)
+
+    def _agrees(self, sequence: Sequence, tokens: tuple[int, ...]) -> bool:
+        """End a resumed sequence whose client has other tokens; return whether it has the same."""
+        wrong = sequence.disagreement(tokens)
+        if wrong is not None:
+            self._requests.fail(sequence, wrong, ErrorKind.INVALID)
+        return wrong is None
 
     def _learn(self, sequence: Sequence, current: Round, row: LeaseRow, answer: RowResult) -> None:
         """Report to the K policy what was drafted, also by a local drafter that was not needed."""

@@ -104,11 +104,8 @@ class Scheduler:
         misfit = self._replicas.misfit(request)
         if misfit is not None:
             raise misfit
-        self._commands[:] = [
-            command
-            for command in self._commands
-            if not isinstance(command, TokenEvent) or command.request_id != request.request_id
-        ]
+        if self._commands:
+            self._drop_events(request.request_id)
         older = self._requests.by_id.get(request.request_id)
         if older is not None:
             self._requests.forget(older, FinishReason.ABORT)
@@ -187,7 +184,8 @@ class Scheduler:
         """Expire leases, end overdue requests, admit, form groups and return all commands."""
         if now >= self._no_expiry_before:
             self._expire(now)
-        self._requests.end_overdue(now)
+        if self._requests.soonest_deadline <= now:
+            self._requests.end_overdue(now)
         self._requests.admit(now)
         if self._replicas.drafts:
             self._requests.place_on_drafts()
@@ -204,7 +202,7 @@ class Scheduler:
         """Return the time at which `advance` must be called even if no event comes, or None."""
         soonest = self._requests.soonest_deadline
         for replica in self._replicas.by_id.values():
-            if replica.wake_at is not None and replica.is_usable:
+            if replica.is_usable:
                 soonest = min(soonest, replica.wake_at)
             for open_ in replica.leases.values():
                 soonest = min(soonest, open_.deadline)
@@ -237,6 +235,13 @@ class Scheduler:
             k_policy=self._k_policy.figures,
             num_rounds_by_k_cause=dict(zip(DraftLengthReason, stats.k_causes, strict=True)),
         )
+
+    def _drop_events(self, request_id: str) -> None:
+        self._commands[:] = [
+            command
+            for command in self._commands
+            if not isinstance(command, TokenEvent) or command.request_id != request_id
+        ]
 
     def _refuse_beyond_limit(self, sequence: Sequence, now: float) -> None:
         """Refuse the newcomer if too many requests still wait after admission.

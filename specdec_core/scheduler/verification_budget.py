@@ -27,26 +27,26 @@ class VerificationBudget:
         self._k_policy = k_policy
 
     def shorten(self, group: list[ScheduledRow], tile_rows: int) -> list[ScheduledRow]:
-        """Return the group with its proposals shortened.
-
-        The K policy does not judge tokens that clients brought back. But all choices must fit into
-        the memory that was planned for them.
-        """
-        drafted: list[ScheduledRow] = []
-        resuming: list[ScheduledRow] = []
-        has_proposal = False
-        for row in group:
-            if row.is_resuming:
-                resuming.append(row)
-                continue
-            drafted.append(row)
-            has_proposal = has_proposal or len(row.lease_row.proposal) > 0
+        """Return the group with its proposals shortened."""
+        resuming = [row for row in group if row.is_resuming]
+        if resuming:
+            return self._shorten_others(group, resuming, tile_rows)
+        has_proposal = any([row.lease_row.proposal for row in group])
         if has_proposal and self._k_policy.is_selective:
-            drafted = keep_worthwhile(drafted, self._k_policy, tile_rows)
+            group = keep_worthwhile(group, self._k_policy, tile_rows)
         if has_proposal and self._max_rows is not None:
-            drafted = keep_within(drafted, whole_tiles(self._max_rows, tile_rows))
-        if not resuming:
-            return drafted
+            group = keep_within(group, whole_tiles(self._max_rows, tile_rows))
+        return group
+
+    def _shorten_others(
+        self, group: list[ScheduledRow], resuming: list[ScheduledRow], tile_rows: int
+    ) -> list[ScheduledRow]:
+        """Return the group, of which the `resuming` rows check tokens that clients brought back.
+
+        The K policy does not judge these tokens. But all choices must fit into the memory that was
+        planned for them.
+        """
+        drafted = self.shorten([row for row in group if not row.is_resuming], tile_rows)
         room = self._max_choices - sum(row.num_choices for row in drafted)
         return sorted(drafted + keep_in_order(resuming, room), key=rank_of)
 

@@ -12,8 +12,8 @@ MUTANTS = (
     Mutant(
         name="resumed-ids-are-trusted",
         path="specdec_core/scheduler/results.py",
-        old="            if wrong is not None:\n",
-        new="            if wrong is not None and not tokens:\n",
+        old="wrong = sequence.disagreement(tokens)\n",
+        new="wrong = None if tokens else sequence.disagreement(tokens)\n",
         breaks="a client that brings back other ids hears an answer that contradicts them",
         killed_by=(CAMPAIGN, _ANYWHERE),
     ),

@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant(
         name="a-time-that-has-passed-is-woken-for",
         path="specdec_core/scheduler/batch_builder.py",
-        old="                replica.wake_at = None\n",
+        old="                replica.wake_at = NEXT_EVENT\n",
         new="",
         breaks="the pool is asked again and again while a shared device is busy",
         killed_by=(_SHARED + "test_no_time_to_wake_has_passed_while_a_device_is_busy",),

@@ -29,7 +29,7 @@ def check_empty(pool: Scheduler) -> None:
     counters = pool.counters()
     assert counters.num_waiting == counters.num_running == 0
     assert not pool._requests._undrafted
-    assert not pool._requests._proposer._ended
+    assert not pool._requests._proposer.ended
     assert not pool._requests.waiting._accounts
     for replica in pool._replicas.by_id.values():
         assert not replica.sequences

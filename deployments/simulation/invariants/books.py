@@ -39,7 +39,7 @@ _KEPT = (
     "driver.scheduler._replicas.by_id[].device._answered_at",
     "driver.scheduler._replicas.by_id[].device._passes",
     "driver.scheduler._replicas.by_id[].device.leases",
-    "driver.scheduler._requests._proposer._drafters._made",
+    "driver.scheduler._requests._proposer.drafters._made",
     "driver.scheduler._requests._proposer._shared_drafting",
     "driver.scheduler._requests._deadlines",
 )
