@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -199,11 +200,8 @@ class RequestStats:
     @property
     def acceptance_histogram(self) -> tuple[int, ...]:
         """Index j: rounds with a proposal that accepted j of its tokens."""
-        counts: list[int] = []
-        for _, num_accepted in self.steps:
-            counts += [0] * (num_accepted + 1 - len(counts))
-            counts[num_accepted] += 1
-        return tuple(counts)
+        counts = Counter([num_accepted for _, num_accepted in self.steps])
+        return tuple([counts[number] for number in range(max(counts, default=-1) + 1)])
 
     @property
     def mean_acceptance_length(self) -> float:

@@ -107,10 +107,7 @@ class WaitingQueue:
         if sequence.is_background:
             return
         self.num_clients += 1
-        client = sequence.request.client
-        account = self._accounts.get(client)
-        if account is None:
-            account = self._accounts[client] = ClientQueue(self._level)
+        account = self._accounts.setdefault(sequence.request.client, ClientQueue(self._level))
         self._num_busy += not (account.waiting or account.num_running)
         if not account.waiting:
             account.num_served = max(account.num_served, self._level)

@@ -77,10 +77,7 @@ class LiveRequests:
         self._next_sequence_id += 1
         self.by_id[request.request_id] = sequence
         self.num_clients += not sequence.is_background
-        budget = request.params.max_tokens
-        _, reason = cut_at_stop(request.emitted_token_ids, request.stop_ids, budget)
-        if reason is not None:
-            self.finish(sequence, reason)
+        if request.emitted_token_ids and self._finish_ended(sequence):
             return sequence
         self.waiting.push(sequence)
         if request.timeout_s is not None:
@@ -92,14 +89,12 @@ class LiveRequests:
         waiting, num_admitted = self.waiting, -self.waiting.num_admitted
         while waiting.sequences:
             sequence = waiting.first
+            if sequence.pinned_fingerprint and self._fail_unequal(sequence):
+                continue
             target = self._replicas.roomiest_target(len(sequence.ids))
-            pinned = sequence.pinned_fingerprint
-            unequal = self._replicas.unequal(pinned) if pinned else None
             # Every ID is read only when the sequence is about to be admitted.
             misfit = self._replicas.misfit(sequence.request, reads_ids=target is not None)
-            if unequal is not None:
-                self.fail(sequence, unequal, ErrorKind.RETRYABLE)
-            elif misfit is not None:
+            if misfit is not None:
                 self.fail(sequence, str(misfit), ErrorKind.INVALID)
             elif target is not None:
                 waiting.admit(sequence)
@@ -219,6 +214,22 @@ class LiveRequests:
             self._stats.num_finished[reason] += 1
         pinned = sequence.pinned_fingerprint
         self._commands.append(event._replace(stats=sequence.stats, pinned_fingerprint=pinned))
+
+    def _finish_ended(self, sequence: Sequence) -> bool:
+        """Finish a sequence if the tokens that it has emitted end it; return whether they do."""
+        request = sequence.request
+        budget = request.params.max_tokens
+        _, reason = cut_at_stop(request.emitted_token_ids, sequence.stop_ids, budget)
+        if reason is not None:
+            self.finish(sequence, reason)
+        return reason is not None
+
+    def _fail_unequal(self, sequence: Sequence) -> bool:
+        """Fail a sequence that no target may continue any more; return whether it has failed."""
+        unequal = self._replicas.unequal(sequence.pinned_fingerprint)
+        if unequal is not None:
+            self.fail(sequence, unequal, ErrorKind.RETRYABLE)
+        return unequal is not None
 
     def _note_deadline(self, sequence: Sequence, deadline: float) -> None:
         heappush(self._deadlines, (deadline, sequence.sequence_id, sequence.request_id))

@@ -11,6 +11,7 @@ from itertools import repeat
 
 from specdec_core.config import DRAFT_MODEL_METHODS, SpecMethod, SpeculationConfig
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult, RowStatus
+from specdec_core.request import Request
 from specdec_core.scheduler.replicas import ReplicaState
 from specdec_core.scheduler.sequence import Drafting, Round, Sequence
 from specdec_core.speculation.drafter import NO_OFFER, Drafter, Observed, Offer
@@ -24,6 +25,8 @@ _Replicas = Mapping[str, ReplicaState]
 _DrafterCalls = dict[tuple[Drafter, str], tuple[list[Sequence], list[int]]]
 """(local drafter, target) -> sequences of the target that the drafter is asked for, and the maximum
 tokens of each."""
+_DraftingKey = tuple[bool, str | None, int]
+"""What a request asks for: (speculation, method, maximum drafted tokens of a round)."""
 
 
 class Proposer:
@@ -37,8 +40,8 @@ class Proposer:
         self.drafters = LocalDrafters(config)
         self.ended: list[Sequence] = []
         """Sequences that have ended, and that their drafters have yet to forget."""
-        self._shared_drafting: dict[Drafting, Drafting] = {}
-        """One shared object per value, for all sequences with that value."""
+        self._shared_drafting: dict[_DraftingKey, Drafting] = {}
+        """One shared object for all sequences whose requests ask for the same."""
 
     @property
     def is_draft_short(self) -> bool:
@@ -159,12 +162,15 @@ class Proposer:
         """Return a round, with a proposal if the client brought tokens back or none can follow."""
         committed_len = len(sequence.ids)
         if committed_len < sequence.resume_len:
-            resumed = sequence.unchecked(self._chunk)
-            return Round(committed_len, 0, Offer(resumed), DraftLengthReason.RESUME)
+            return self._resumed_round(sequence)
         limit = sequence.max_len - committed_len - 1  # a live sequence has a token left to emit
         if limit > drafting.max_tokens:
             limit = drafting.max_tokens
         return Round(committed_len, limit, None if limit > 0 else NO_OFFER, drafting.reason)
+
+    def _resumed_round(self, sequence: Sequence) -> Round:
+        offer = Offer(sequence.unchecked(self._chunk))
+        return Round(len(sequence.ids), 0, offer, DraftLengthReason.RESUME)
 
     def _ask_drafts(
         self,
@@ -219,21 +225,29 @@ class Proposer:
         return steps > 0
 
     def _drafting(self, sequence: Sequence) -> Drafting:
-        config, request = self._config, sequence.request
+        request, limit = sequence.request, self._config.num_draft_tokens
+        if request.num_draft_tokens is not None:
+            limit = min(limit, request.num_draft_tokens)
+        key = request.speculation_enabled, request.spec_method, limit
+        sequence.drafting = self._shared_drafting.get(key) or self._new_drafting(key, request)
+        return sequence.drafting
+
+    def _new_drafting(self, key: _DraftingKey, request: Request) -> Drafting:
+        """Return the settings of the first request that asks for `key`, and keep them."""
+        config = self._config
         method = draft_method(config, request)
         local = self.drafters.of(method)
         limit = draft_limit(config, request)
         reason = DraftLengthReason.ENDING if limit else DraftLengthReason.REQUEST
         if config.method == SpecMethod.NONE or not config.num_draft_tokens:
             reason = DraftLengthReason.OFF
-        drafting = Drafting(
+        drafting = self._shared_drafting[key] = Drafting(
             local=None if method == SpecMethod.DRAFT_MODEL else local,
             stand_in=local if method in DRAFT_MODEL_METHODS else None,
             max_tokens=limit,
             reason=reason,
         )
-        sequence.drafting = self._shared_drafting.setdefault(drafting, drafting)
-        return sequence.drafting
+        return drafting
 
     def _ask(self, calls: _DrafterCalls, replicas: _Replicas, *, is_stand_in: bool = False) -> None:
         """Note in each row's round what its drafter offers for it, or why it was not asked.

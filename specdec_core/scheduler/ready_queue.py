@@ -12,6 +12,7 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from math import inf
 from typing import Protocol
 
 from specdec_core.messages import TARGET, LeaseRow, Role
@@ -253,8 +254,7 @@ class ReadyQueue:
     def remove(self, sequence_id: int) -> None:
         """Remove a sequence. Nothing happens if it is not here."""
         self._in_flight.pop(sequence_id, None)
-        if self.awaiting_draft:
-            self.awaiting_draft.pop(sequence_id, None)
+        self.awaiting_draft.pop(sequence_id, None)
         if sequence_id in self.decoding.arrivals_of:
             self.decoding.discard(sequence_id)
         elif sequence_id in self.prefill:
@@ -310,9 +310,7 @@ class ReadyQueue:
         A row that is longer than the limit runs if no other row catches up. After a row that has to
         wait no other row catches up, so that none is overtaken for ever.
         """
-        limit = self._max_prefill
-        if limit is None:
-            return list(rows)
+        limit = inf if self._max_prefill is None else self._max_prefill
         running: list[ScheduledRow] = []
         for row in rows:
             count = self._num_computed(row)

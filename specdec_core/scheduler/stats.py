@@ -143,11 +143,7 @@ class SchedulerStats:
         """Count a target's lease. `waits` are the seconds that its rows have waited."""
         self.group_sizes[len(lease.rows)] += 1
         shape = lease.rows[0].shape
-        for row in lease.rows:
-            if row.shape != shape:
-                break
-        else:
-            self.num_equal_length_groups += 1
+        self.num_equal_length_groups += all(row.shape == shape for row in lease.rows)
         self.max_wait_s = max(self.max_wait_s, *waits)
         self.sum_wait_s += sum(waits)
 
