@@ -24,8 +24,6 @@ YIELD_S_PER_TOKEN = 0.004
 ten times what a token takes on two cores, so a short prompt passes the long ones of a burst."""
 MAX_YIELD_S = 10.0
 """Maximum seconds by which a prompt of any length lets later and shorter ones pass."""
-_SPARE = 64
-"""Number of empty arrivals that are tolerated before all of them are removed."""
 
 
 class RowIndex(Protocol):
@@ -38,6 +36,13 @@ class RowIndex(Protocol):
         """Remove the row of a sequence that has one here."""
 
 
+class Arrival(dict[int, ScheduledRow]):
+    """Rows that are ready since the same time, by sequence ID."""
+
+    __slots__ = ("since",)
+    since: float
+
+
 class DecodeQueue:
     """Ready rows by age. A choice reads about one batch of them, although thousands may be ready
     while 32 are wanted.
@@ -46,12 +51,12 @@ class DecodeQueue:
     """
 
     def __init__(self) -> None:
-        self._arrivals: dict[float, dict[int, ScheduledRow]] = {}
-        """Time since which rows are ready -> these rows, by sequence ID."""
-        self.arrivals_of: dict[int, dict[int, ScheduledRow]] = {}
-        """Sequence ID -> the arrivals that the sequence is among."""
+        self._arrivals: dict[float, Arrival] = {}
+        """Time since which rows are ready -> these rows, at least one."""
+        self.arrivals_of: dict[int, Arrival] = {}
+        """Sequence ID -> the arrival that the sequence is part of."""
         self._times: list[float] = []
-        """Sorted keys of `_arrivals`, those without rows included."""
+        """Sorted keys of `_arrivals`."""
         self._unsorted: set[float] = set()
         """Keys of the arrivals whose rows did not come in order of rank."""
         self._index: RowIndex | None = None
@@ -67,7 +72,6 @@ class DecodeQueue:
     @property
     def ready_since(self) -> float:
         """Time since which the oldest row is ready."""
-        self._drop_empty()
         return self._times[0]
 
     def put(self, row: ScheduledRow) -> None:
@@ -76,9 +80,10 @@ class DecodeQueue:
         sequence_id, since = sequence.sequence_id, sequence.ready_since
         rows = self._arrivals.get(since)
         if rows is None:
-            rows = self._arrivals[since] = {}
+            rows = self._arrivals[since] = Arrival()
+            rows.since = since
             insort(self._times, since)
-        elif rows and sequence.rank < next(reversed(rows.values())).sequence.rank:
+        elif sequence.rank < next(reversed(rows.values())).sequence.rank:
             self._unsorted.add(since)
         rows[sequence_id] = row
         self.arrivals_of[sequence_id] = rows
@@ -87,7 +92,10 @@ class DecodeQueue:
 
     def discard(self, sequence_id: int) -> None:
         """Remove the row of a sequence that has one here."""
-        del self.arrivals_of.pop(sequence_id)[sequence_id]
+        rows = self.arrivals_of.pop(sequence_id)
+        del rows[sequence_id]
+        if not rows:
+            self._forget(rows.since)
         if self._index is not None and self._not_indexed.pop(sequence_id, None) is None:
             self._index.discard(sequence_id)
 
@@ -95,7 +103,6 @@ class DecodeQueue:
         """Return the `count` oldest rows, or all rows in no particular order if they are fewer."""
         if len(self.arrivals_of) > count:
             return list(islice(self.by_age(), count))
-        self._drop_empty()
         return [rows[sequence_id] for sequence_id, rows in self.arrivals_of.items()]
 
     def by_age(self) -> Iterator[ScheduledRow]:
@@ -105,12 +112,8 @@ class DecodeQueue:
                 self._sort(since)
             yield from rows.values()
 
-    def arrivals(self) -> Iterator[tuple[float, dict[int, ScheduledRow]]]:
-        """Iterate over the times since which rows are ready, the earliest first, with the rows.
-
-        The first time has a row. Others may have none.
-        """
-        self._drop_empty()
+    def arrivals(self) -> Iterator[tuple[float, Arrival]]:
+        """Iterate over the times since which rows are ready, the earliest first, with the rows."""
         for since in self._times:
             yield since, self._arrivals[since]
 
@@ -135,19 +138,10 @@ class DecodeQueue:
         rows.clear()
         rows.update((row.sequence.sequence_id, row) for row in by_rank)
 
-    def _drop_empty(self) -> None:
-        """Forget arrivals without rows: the first ones now, the others once they are many."""
-        times, arrivals = self._times, self._arrivals
-        num_gone = 0
-        while num_gone < len(times) and not arrivals[times[num_gone]]:
-            del arrivals[times[num_gone]]
-            self._unsorted.discard(times[num_gone])
-            num_gone += 1
-        del times[:num_gone]
-        if len(times) > 2 * len(self) + _SPARE:
-            self._arrivals = {since: rows for since, rows in arrivals.items() if rows}
-            self._times = sorted(self._arrivals)
-            self._unsorted &= self._arrivals.keys()
+    def _forget(self, since: float) -> None:
+        """Forget an arrival whose last row has left."""
+        del self._arrivals[since], self._times[bisect_left(self._times, since)]
+        self._unsorted.discard(since)
 
 
 PrefillKey = tuple[float, int]

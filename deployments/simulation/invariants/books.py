@@ -33,9 +33,6 @@ _KEPT = (
     "driver.scheduler._replicas.by_id",
     "driver.scheduler._replicas.targets",
     "driver.scheduler._replicas.by_id[].ready_queue.prefix_index._blocks",
-    "driver.scheduler._replicas.by_id[].ready_queue.decoding._arrivals",
-    "driver.scheduler._replicas.by_id[].ready_queue.decoding._times",
-    "driver.scheduler._replicas.by_id[].ready_queue.decoding._unsorted",
     "driver.scheduler._replicas.by_id[].device._answered_at",
     "driver.scheduler._replicas.by_id[].device._passes",
     "driver.scheduler._replicas.by_id[].device.leases",
@@ -44,7 +41,7 @@ _KEPT = (
     "driver.scheduler._requests._deadlines",
 )
 """Containers that may keep entries by replica, stream, client, setting, kind, bucket or block.
-Arrivals and timeouts are removed once there are many."""
+Timeouts are removed once there are many."""
 _FIGURES = (
     "driver.scheduler._k_policy.",
     "driver.scheduler._pipelining.",
