@@ -171,6 +171,7 @@ class WaitingQueue:
             self._drop_old_keys()
 
     def _drop_old_keys(self) -> None:
+        """Remove the keys that no account has any more."""
         keys = (account.key for account in self._accounts.values())
         self._keys = [key for key in keys if key is not None]
         heapify(self._keys)

@@ -208,7 +208,7 @@ class LiveRequests:
         replica.frees.clear()
 
     def _end(self, sequence: Sequence, reason: FinishReason, event: TokenEvent) -> None:
-        """Forget the sequence. Send its last event, with what is known of every request."""
+        """Forget the sequence and send its last event, with its statistics and fingerprint."""
         self.forget(sequence, reason)
         if not sequence.is_background:
             self._stats.num_finished[reason] += 1

@@ -26,7 +26,7 @@ _DrafterCalls = dict[tuple[Drafter, str], tuple[list[Sequence], list[int]]]
 """(local drafter, target) -> sequences of the target that the drafter is asked for, and the maximum
 tokens of each."""
 _DraftingKey = tuple[bool, str | None, int]
-"""What a request asks for: (speculation, method, maximum drafted tokens of a round)."""
+"""Wishes of a request: (speculation enabled, method, maximum drafted tokens of a round)."""
 
 
 class Proposer:
@@ -41,7 +41,7 @@ class Proposer:
         self.ended: list[Sequence] = []
         """Sequences that have ended, and that their drafters have yet to forget."""
         self._shared_drafting: dict[_DraftingKey, Drafting] = {}
-        """One shared object for all sequences whose requests ask for the same."""
+        """One shared object for all sequences with the same wishes."""
 
     @property
     def is_draft_short(self) -> bool:
@@ -233,7 +233,7 @@ class Proposer:
         return sequence.drafting
 
     def _new_drafting(self, key: _DraftingKey, request: Request) -> Drafting:
-        """Return the settings of the first request that asks for `key`, and keep them."""
+        """Return the settings of the first request with these wishes, and keep them."""
         config = self._config
         method = draft_method(config, request)
         local = self.drafters.of(method)
