@@ -30,6 +30,7 @@ from specdec_core.messages import (
 from specdec_core.model import CachedModel
 from specdec_core.sampling.logit_processors import bans_every_id
 from specdec_core.sampling.sampler import NO_CHOICE
+from specdec_core.sampling_params import SamplingRules
 from specdec_core.worker.round import CachedSequence, RoundRow, propose, score_and_verify
 
 _GRAMMAR_WAIT_S = 0.004
@@ -58,6 +59,8 @@ class Replica:
         self._role = role
         self._grammars = grammars
         self._sequences: dict[int, CachedSequence] = {}
+        self._with_grammar: set[int] = set()
+        """IDs of the sequences whose rules have a grammar."""
         self._num_prefix_queries = 0
         self._num_prefix_hits = 0
 
@@ -78,6 +81,7 @@ class Replica:
             cached = self._sequences.pop(sequence_id, None)
             if cached is not None:
                 self._model.free(cached.slot)
+                self._with_grammar.discard(sequence_id)
 
     def reset(self) -> None:
         """Forget every sequence. The prefix cache still finds their computed blocks by their
@@ -89,35 +93,28 @@ class Replica:
         assert lease.role is self._role, f"a {lease.role} lease reached a {self._role} replica"
         started, recording_s = time.perf_counter(), self._model.recording_s
         is_target, blocks_for = self._role is TARGET, self._blocks_for
-        truncated: list[CachedSequence | RowResult] = []
-        has_grammar = False
-        for row in lease.rows:
-            cached = self._truncated(row)
-            truncated.append(cached)
-            has_grammar |= isinstance(cached, CachedSequence) and cached.rules.grammar is not None
-        if has_grammar and is_target:
+        truncated = [self._truncated(row) for row in lease.rows]
+        if self._with_grammar and is_target:
             self._await_grammars(lease.rows, truncated)
         answers: dict[int, RowResult] = {}
         ready: list[RoundRow] = []
-        num_free, is_sampling = self._model.num_free_blocks, False
+        num_free = self._model.num_free_blocks
         for row, cached in zip(lease.rows, truncated, strict=True):
             if isinstance(cached, RowResult):
                 answers[row.sequence_id] = cached
                 continue
-            num_drafted = len(row.proposal) if is_target else max(row.num_choices - 1, 0)
-            base_len = row.base_len
+            base_len, num_drafted = row.base_len, max(row.num_choices - 1, 0)
             num_new = blocks_for(base_len + len(row.new_ids) + num_drafted) - blocks_for(base_len)
             if num_new > num_free:
                 answers[row.sequence_id] = RowResult(row.sequence_id, RowStatus.NO_ROOM, base_len)
                 continue
             num_free -= num_new
-            is_sampling |= row.num_choices > 0
             ready.append((self._matched(row, cached), cached))
         if ready and is_target:
             self._verify(ready, answers)
         elif ready:
             self._draft(ready, lease.min_confidence, answers)
-        if ready and not is_sampling:
+        if ready and not any([row.num_choices for row, _ in ready]):
             # Wait all the same. The scheduler sends the next part of a prompt when this one is
             # done, and `seconds` must be those of this lease.
             self._model.wait()
@@ -138,20 +135,34 @@ class Replica:
         if cached is None:
             if base_len > 0 or row.rules is None:
                 return RowResult(row.sequence_id, RowStatus.KV_MISS)
-            try:
-                rules = row.rules.compiled(self._grammars)
-            except InvalidRequestError as error:
-                return RowResult(row.sequence_id, RowStatus.INVALID, error=str(error))
+            if row.rules.params.grammar is not None and row.rules.grammar is None:
+                return self._begun_with_grammar(row, row.rules)
             empty = array("i"), array("Q", [EMPTY_HASH])
-            cached = CachedSequence(self._model.allocate(), rules, *empty)
+            cached = CachedSequence(self._model.allocate(), row.rules, *empty)
             self._sequences[row.sequence_id] = cached
-        cached_len = len(cached.ids)
+        if len(cached.ids) == base_len and cached.prefix_hashes[base_len] == row.base_hash:
+            return cached  # nearly always: a verified row was rolled back in its own pass
+        return self._rolled_back(row, cached)
+
+    def _begun_with_grammar(
+        self, row: LeaseRow, rules: SamplingRules
+    ) -> CachedSequence | RowResult:
+        """Compile the row's grammar and begin its sequence. Return INVALID if that fails."""
+        try:
+            compiled = rules.compiled(self._grammars)
+        except InvalidRequestError as error:
+            return RowResult(row.sequence_id, RowStatus.INVALID, error=str(error))
+        self._with_grammar.add(row.sequence_id)
+        return self._truncated(row._replace(rules=compiled))
+
+    def _rolled_back(self, row: LeaseRow, cached: CachedSequence) -> CachedSequence | RowResult:
+        """Forget what the slot caches after base_len. Return KV_MISS if it caches other IDs or
+        fewer, and NO_ROOM if no block is free for the copy of a shared one."""
+        base_len, cached_len = row.base_len, len(cached.ids)
         if cached_len < base_len:
             return RowResult(row.sequence_id, RowStatus.KV_MISS, cached_len)
         if cached.prefix_hashes[base_len] != row.base_hash:
             return RowResult(row.sequence_id, RowStatus.KV_MISS)
-        if cached_len == base_len:
-            return cached  # nearly always: a verified row was rolled back in its own pass
         try:
             self._model.rollback(cached.slot, base_len)
         except OutOfBlocksError:
@@ -207,9 +218,8 @@ class Replica:
 
     def _verify(self, ready: Sequence[RoundRow], answers: dict[int, RowResult]) -> None:
         """Run the rows of a target, and note their answers."""
-        results = score_and_verify(self._model, ready)
         size = self._block_size
-        for (row, cached), result in zip(ready, results, strict=True):
+        for (row, cached), result in zip(ready, score_and_verify(self._model, ready), strict=True):
             if result.tokens == (NO_CHOICE,):
                 answers[row.sequence_id] = self._failed(row, cached)
                 continue

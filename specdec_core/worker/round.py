@@ -141,7 +141,8 @@ def _propose_by_token(
         samples = []
         for i in live:
             row, cached = rows[i]
-            history = _history(row, cached, proposals[i])
+            needs_history = cached.rules.needs_history
+            history = _history(row, cached, proposals[i]) if needs_history else ()
             samples.append(SampleRow(cached.rules, draft.cached_len(cached.slot), history))
         chosen = choose(logits, samples, draft.vocab_size) if samples else []
         kept = _confident(logits, chosen, draft.vocab_size, min_confidence)
@@ -169,8 +170,8 @@ def _confident(
 
 
 def _history(row: LeaseRow, cached: CachedSequence, proposal: Sequence[int]) -> tuple[int, ...]:
-    """Return the IDs as if the whole proposal were accepted, or () for rules that ignore them."""
-    return (*cached.ids, *row.new_ids, *proposal) if cached.rules.needs_history else ()
+    """Return the IDs as if the whole proposal were accepted, for rules that need them."""
+    return (*cached.ids, *row.new_ids, *proposal)
 
 
 def score_and_verify(target: ScoringModel, rows: Sequence[RoundRow]) -> list[RowResult]:
@@ -179,17 +180,12 @@ def score_and_verify(target: ScoringModel, rows: Sequence[RoundRow]) -> list[Row
     Afterwards a slot caches N' - 1 of the N' committed tokens. A result without tokens belongs to a
     row that only catches up. (NO_CHOICE,) belongs to a row where nothing could be chosen.
     """
-    logits, vocab_size = target.forward(_target_input(rows)).logits, target.vocab_size
-    reports = any([r.num_scored or c.rules.params.num_logprobs is not None for r, c in rows])
-    prompts: list[tuple[TokenLogprobs, ...]] = []
-    if reports:
-        prompts, logits = take_prompts(logits, [_prompt_share(*pair) for pair in rows], vocab_size)
+    logits = target.forward(_target_input(rows)).logits
+    if any([r.num_scored or c.rules.params.num_logprobs is not None for r, c in rows]):
+        return _verified_with_logprobs(target, rows, logits)
     samples = _samples(target, rows)
-    choices = choose(logits, samples, vocab_size) if samples else []
-    results = _verified(target, rows, choices)
-    if reports:
-        return _with_logprobs(results, rows, samples, logits, prompts, vocab_size)
-    return results
+    choices = choose(logits, samples, target.vocab_size) if samples else []
+    return _verified(target, rows, choices)
 
 
 def _target_input(rows: Sequence[RoundRow]) -> ForwardInput:
@@ -223,7 +219,8 @@ def _samples(target: ScoringModel, rows: Sequence[RoundRow]) -> list[SampleRow]:
     and sees the proposal as if all of it were accepted."""
     samples: list[SampleRow] = []
     for row, cached in rows:
-        rules, history = cached.rules, _history(row, cached, row.proposal)
+        rules = cached.rules
+        history = _history(row, cached, row.proposal) if rules.needs_history else ()
         num_committed = target.cached_len(cached.slot) - len(row.proposal)
         for j in range(row.num_choices):
             samples.append(SampleRow(rules, num_committed + j, history))
@@ -246,8 +243,7 @@ def _verified(
             num_rejected = len(row.proposal) + 1 - len(tokens)
             target.rollback(cached.slot, target.cached_len(cached.slot) - num_rejected)
         answer = row.sequence_id, OK, target.cached_len(cached.slot), tokens
-        num_accepted = max(len(tokens) - 1, 0)
-        results.append(RowResult(*answer, num_accepted, num_matched=cached.num_matched))
+        results.append(RowResult(*answer, max(len(tokens) - 1, 0), num_matched=cached.num_matched))
     return results
 
 
@@ -258,6 +254,19 @@ def verify(proposal: Sequence[int], choices: tuple[int, ...]) -> tuple[int, ...]
     while num_accepted < len(proposal) and proposal[num_accepted] == choices[num_accepted]:
         num_accepted += 1
     return choices[: num_accepted + 1]
+
+
+def _verified_with_logprobs(
+    target: ScoringModel, rows: Sequence[RoundRow], logits: Tensor
+) -> list[RowResult]:
+    """Verify as `_verified`, and measure the log-probabilities of scored prompts and of committed
+    tokens."""
+    vocab_size, shares = target.vocab_size, [_prompt_share(*pair) for pair in rows]
+    prompts, logits = take_prompts(logits, shares, vocab_size)
+    samples = _samples(target, rows)
+    choices = choose(logits, samples, vocab_size) if samples else []
+    results = _verified(target, rows, choices)
+    return _with_logprobs(results, rows, samples, logits, prompts, vocab_size)
 
 
 def _with_logprobs(

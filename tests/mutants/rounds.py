@@ -54,8 +54,8 @@ MUTANTS = (
     ),
     _in_round(
         name="penalties-without-the-drafts-before",
-        old="(*cached.ids, *row.new_ids, *proposal) if cached.rules.needs_history",
-        new="(*cached.ids, *row.new_ids) if cached.rules.needs_history",
+        old="return (*cached.ids, *row.new_ids, *proposal)",
+        new="return (*cached.ids, *row.new_ids)",
         breaks="position j of a proposal does not see drafts 1 to j: penalties are wrong",
         killed_by=_ROUND_TESTS + "test_a_round_commits_what_plain_decoding_would_emit",
     ),

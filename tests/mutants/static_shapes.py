@@ -139,7 +139,7 @@ MUTANTS = (
     Mutant(
         name="catching-up-is-answered-before-it-is-done",
         path="specdec_core/worker/replica.py",
-        old="if ready and not is_sampling:",
+        old="if ready and not any([row.num_choices for row, _ in ready]):",
         new="if False:",
         breaks="a GPU has several parts of a prompt before it, and a round's seconds hold them",
         killed_by="tests/models/test_fake_gpu.py::"
