@@ -15,6 +15,7 @@ Shape legend: L layers, N blocks, B tokens of a block, H key-value heads, D head
 from __future__ import annotations
 
 import ctypes
+import itertools
 import logging
 import subprocess
 import threading
@@ -94,7 +95,7 @@ class PagedKV:
         self.spec = shape.spec(block_size)
         self._allocator = BlockAllocator(num_blocks, run_length)
         self._slots: dict[int, _Slot] = {}
-        self._num_slots_made = 0
+        self._slot_numbers = itertools.count()
         self._clears_blocks = clears_blocks
         # Empty, not zeros: zeros are written immediately, and a host backs only written pages. If
         # `clears_blocks` is set, blocks are cleared when they are taken.
@@ -140,8 +141,7 @@ class PagedKV:
 
     def allocate(self) -> int:
         """Return a new empty slot. No number is used twice, so a stale one is an error."""
-        slot = self._num_slots_made
-        self._num_slots_made += 1
+        slot = next(self._slot_numbers)
         self._slots[slot] = _Slot(array("i"))
         return slot
 
@@ -157,14 +157,11 @@ class PagedKV:
     def extend(self, counts: dict[int, int]) -> None:
         """Make room for `counts[slot]` more tokens in each slot; their places count as cached.
         Raises OutOfBlocksError and then changes nothing."""
-        needed: dict[int, int] = {}
-        for slot, count in counts.items():
-            state = self._slots[slot]
-            needed[slot] = self.spec.blocks_for(state.length + count) - len(state.blocks)
-        self._allocator.require(sum(needed.values()))
+        blocks_for, rows = self.spec.blocks_for, [(self._slots[i], n) for i, n in counts.items()]
+        needed = [blocks_for(state.length + count) - len(state.blocks) for state, count in rows]
+        self._allocator.require(sum(needed))
         taken: list[int] = []
-        for slot, count in counts.items():
-            state, num_new = self._slots[slot], needed[slot]
+        for (state, count), num_new in zip(rows, needed, strict=True):
             state.length += count
             if num_new:  # every sixteenth round of a row
                 last = state.blocks[-1] if state.blocks else None
@@ -288,8 +285,13 @@ class PagePrefault:
     def reach(self, num_taken: int) -> None:
         """Start backing more blocks if it is time. `num_taken` of the first blocks were ever
         taken."""
-        is_busy = self._thread is not None and self._thread.is_alive()
-        if is_busy or num_taken + self._ahead // 2 <= self._num_backed:
+        is_done = self._num_backed == self._num_blocks
+        if not is_done and num_taken + self._ahead // 2 > self._num_backed:
+            self._start_backing(num_taken)
+
+    def _start_backing(self, num_taken: int) -> None:
+        """Back further blocks in a thread, unless one is at work or all are backed."""
+        if self._thread is not None and self._thread.is_alive():
             return
         first = max(self._num_backed, num_taken)
         self._num_backed = min(num_taken + self._ahead, self._num_blocks)

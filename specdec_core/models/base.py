@@ -13,11 +13,7 @@ class Decoder(Protocol):
     """The forward of a model that has no cache."""
 
     def decode(
-        self,
-        metadata: AttentionMetadata,
-        pools: Pools,
-        attention: Attention,
-        taps: tuple[int, ...] = (),
+        self, metadata: AttentionMetadata, pools: Pools, attention: Attention, taps: tuple[int, ...]
     ) -> ForwardOutput:
         """Run one pass; return the logits that `metadata` wants and the input of the tapped layers.
 

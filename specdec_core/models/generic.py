@@ -82,11 +82,7 @@ class HookedDecoder:
         model.set_attn_implementation(ATTENTION_NAME)
 
     def decode(
-        self,
-        metadata: AttentionMetadata,
-        pools: Pools,
-        attention: Attention,
-        taps: tuple[int, ...] = (),
+        self, metadata: AttentionMetadata, pools: Pools, attention: Attention, taps: tuple[int, ...]
     ) -> ForwardOutput:
         """See Decoder."""
         output = self._model(

@@ -149,11 +149,7 @@ class LlamaModel(nn.Module):
         return device
 
     def decode(
-        self,
-        metadata: AttentionMetadata,
-        pools: Pools,
-        attention: Attention,
-        taps: tuple[int, ...] = (),
+        self, metadata: AttentionMetadata, pools: Pools, attention: Attention, taps: tuple[int, ...]
     ) -> ForwardOutput:
         """See Decoder. The whole pass is one call of the CPU's kernels if nothing is tapped."""
         if self.kernels is not None and metadata.rows is not None and not taps:
@@ -164,11 +160,7 @@ class LlamaModel(nn.Module):
         return self._decode_by_layers(metadata, pools, attention, taps)
 
     def _decode_by_layers(
-        self,
-        metadata: AttentionMetadata,
-        pools: Pools,
-        attention: Attention,
-        taps: tuple[int, ...],
+        self, metadata: AttentionMetadata, pools: Pools, attention: Attention, taps: tuple[int, ...]
     ) -> ForwardOutput:
         x_TE = self.embedding(metadata.input_ids[0])
         cos_1TD, sin_1TD = self.rotary(x_TE, metadata.position_ids)

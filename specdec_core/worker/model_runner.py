@@ -178,30 +178,33 @@ class ModelRunner:
         raises leaves every slot as it was."""
         taps, num_layers = batch.taps, self._kv.shape.num_layers
         assert not taps or 0 <= min(taps) <= max(taps) < num_layers
-        starts: list[int] = []
-        counts: dict[int, int] = {}
-        columns = batch.slots, batch.token_counts, batch.num_logits
-        for slot, count, num_logits in zip(*columns, strict=True):
-            start = self.cached_len(slot)
-            assert 0 <= num_logits <= count
-            assert start + count <= self.max_model_len
-            assert slot not in counts, "a slot is fed once per call"
-            starts.append(start)
-            counts[slot] = count
+        fed, starts = batch.token_counts, list(map(self.cached_len, batch.slots))
+        for start, count, num_logits in zip(starts, fed, batch.num_logits, strict=True):
+            assert 0 <= num_logits <= count <= self.max_model_len - start
+        counts = dict(zip(batch.slots, fed, strict=True))
+        assert len(counts) == len(starts), "a slot is fed once per call"
         self._kv.extend(counts)
         batch = batch._replace(starts=starts)
         max_tokens, max_queries = self.max_tokens_per_pass, self.attention_shape.queries.high
         try:
-            fed = batch.token_counts
             is_whole = len(batch.token_ids) <= max_tokens and max(fed, default=0) <= max_queries
             if is_whole and min(fed, default=0) > 0:
                 return self._run(batch)  # nearly always
-            passes = split_into_passes(batch, max_tokens, max_queries)
-            return self._joined([self._run(one_pass) for one_pass in passes], len(batch.taps))
+            return self._run_in_passes(batch, max_tokens, max_queries)
         except BaseException:
-            for slot, start in zip(batch.slots, starts, strict=True):
-                self.rollback(slot, start)
+            self._forget(batch)
             raise
+
+    def _run_in_passes(
+        self, batch: ForwardInput, max_tokens: int, max_queries: int
+    ) -> ForwardOutput:
+        passes = split_into_passes(batch, max_tokens, max_queries)
+        return self._joined([self._run(one_pass) for one_pass in passes], len(batch.taps))
+
+    def _forget(self, batch: ForwardInput) -> None:
+        """Roll every slot back to the start of its row."""
+        for slot, start in zip(batch.slots, batch.starts, strict=True):
+            self.rollback(slot, start)
 
     @property
     def drafts_in_one_go(self) -> bool:

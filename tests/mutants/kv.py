@@ -208,8 +208,8 @@ MUTANTS = (
     ),
     _in_model_runner(
         name="failed-pass-leaves-its-places",
-        old="                self.rollback(slot, start)\n",
-        new="                self.cached_len(slot)\n",
+        old="            self.rollback(slot, start)\n",
+        new="            self.cached_len(slot)\n",
         breaks="after an error a slot counts places as cached that were not written",
         killed_by=_ADAPTER_TESTS + "test_a_pass_that_raises_leaves_everything_unchanged",
     ),

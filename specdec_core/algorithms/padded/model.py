@@ -64,7 +64,7 @@ class PaddedTransformersModel:
         kv.extend(dict(zip(batch.slots, batch.token_counts, strict=True)))
         max_queries = model.attention_shape.queries.high
         for one_pass in split_into_passes(batch, model.max_tokens_per_pass, max_queries):
-            yield model.decoder.decode(attention.plan(one_pass, kv), kv.all_pools, attention)
+            yield model.decoder.decode(attention.plan(one_pass, kv), kv.all_pools, attention, ())
 
     def _fast_passes(self, kv: PaddedKV, batch: ForwardInput) -> Iterator[ForwardOutput]:
         """Run windows of columns from the left. All wanted logits are in the last window."""
@@ -72,7 +72,7 @@ class PaddedTransformersModel:
         attention = RectangleAttention(model.num_query_groups, model.attention_shape)
         for window in _windows(batch, model.max_tokens_per_pass // max(len(batch.slots), 1)):
             kv.extend(dict(zip(window.slots, window.token_counts, strict=True)))
-            yield model.decoder.decode(attention.plan(window, kv), kv.all_pools, attention)
+            yield model.decoder.decode(attention.plan(window, kv), kv.all_pools, attention, ())
 
 
 def _windows(batch: ForwardInput, num_columns: int) -> Iterator[ForwardInput]:

@@ -163,24 +163,18 @@ def plan_blocks(batch: ForwardInput, kv: KVBlocks) -> AttentionMetadata:
     """Return the metadata for kernels that read the blocks and take rows of any lengths."""
     counts, num_rows = batch.token_counts, len(batch.slots)
     ends = list(map(add, batch.starts, counts))
-    width = -(-max(ends) // kv.block_size)
+    max_queries, max_keys = max(counts), max(ends)
+    width = -(-max_keys // kv.block_size)
     # One copy for three tensors. Each begins at a multiple of 16 bytes, because Triton compiles
     # another kernel for addresses that do not.
-    num_ends, num_counts = num_rows + 4 & ~3, num_rows + 3 & ~3
-    numbers = array("i", [0, *accumulate(counts), *[0] * (num_ends - num_rows - 1)])
-    numbers.extend([*ends, *[0] * (num_counts - num_rows)])
+    size = num_rows + 4 & ~3
+    padding = [0] * (size - num_rows)
+    numbers = array("i", [0, *accumulate(counts), *padding[1:], *ends, *padding])
     append_blocks(numbers, batch.slots, width, kv)
     numbers_X = to_device(torch.frombuffer(numbers, dtype=torch.int32), kv.shape.device)
-    query_ends, key_counts, blocks = numbers_X.split_with_sizes(
-        [num_ends, num_counts, num_rows * width]
-    )
-    rows = BlockRows(
-        query_ends=query_ends[: num_rows + 1],
-        key_counts=key_counts[:num_rows],
-        blocks=blocks.view(num_rows, width),
-        max_queries=max(counts),
-        max_keys=max(ends),
-    )
+    query_ends, key_counts = numbers_X[: num_rows + 1], numbers_X[size : size + num_rows]
+    blocks = numbers_X[2 * size :].view(num_rows, width)
+    rows = BlockRows(query_ends, key_counts, blocks, max_queries, max_keys)
     return AttentionMetadata(*flat_indices(batch, kv), kv.block_size, rows=rows)
 
 
@@ -213,9 +207,8 @@ def flat_indices(batch: ForwardInput, kv: KVBlocks) -> tuple[Tensor, Tensor, Ten
         wanted += range(end - num_logits, end)
     numbers = array("q", [*batch.token_ids, *positions, *pool_rows, *wanted])
     indices = to_device(torch.frombuffer(numbers, dtype=torch.long), kv.shape.device)
-    input_ids, position_ids, write_index, logits_index = indices.split_with_sizes(
-        [end, end, end, len(wanted)]
-    )
+    sizes = [end, end, end, len(wanted)]
+    input_ids, position_ids, write_index, logits_index = indices.split_with_sizes(sizes)
     return input_ids.unsqueeze(0), position_ids.unsqueeze(0), write_index, logits_index
 
 

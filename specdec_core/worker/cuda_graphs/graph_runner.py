@@ -172,7 +172,7 @@ class CudaGraphRunner:
         buffers."""
         model = self._model
         metadata = device_plan(self._buffers.views(bucket), bucket, model)
-        return model.decoder.decode(metadata, model.kv.all_pools, model.attention).logits
+        return model.decoder.decode(metadata, model.kv.all_pools, model.attention, ()).logits
 
     def _largest(self) -> Bucket:
         size = self._model.kv.block_size
