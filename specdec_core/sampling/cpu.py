@@ -27,6 +27,9 @@ _SOURCE = Path(__file__).parents[1] / "kernels" / "csrc" / "sampler.c"
 _ROW = struct.Struct("@PQQdqffq")
 """`Row` of csrc/sampler.c."""
 
+_DTYPES = (torch.float32, torch.bfloat16)
+"""Types of logits that the kernels read."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -55,10 +58,8 @@ class ChoiceKernels:
 
     def choose(self, z_NV: Tensor, rows: Sequence[SampleRow]) -> list[int]:
         """Return the choice of every row of processed logits, NO_CHOICE or UNDECIDED."""
-        if z_NV.dtype not in (torch.float32, torch.bfloat16):
-            z_NV = z_NV.float()
-        if z_NV.stride(1) != 1:
-            z_NV = z_NV.contiguous()
+        if z_NV.dtype not in _DTYPES or z_NV.stride(1) != 1:
+            z_NV = _readable(z_NV)
         address, step = z_NV.data_ptr(), z_NV.stride(0) * z_NV.element_size()
         is_bf16 = z_NV.dtype == torch.bfloat16
         records = []
@@ -68,8 +69,7 @@ class ChoiceKernels:
             cut = params.top_p, params.top_k, params.temperature, min_x
             records.append(_ROW.pack(address, params.seed, row.position, *cut, is_bf16))
             address += step
-        chosen = (c_int64 * len(rows))()
-        threads = torch.get_num_threads()
+        chosen, threads = (c_int64 * len(rows))(), torch.get_num_threads()
         self._choose(b"".join(records), len(rows), z_NV.shape[1], chosen, threads)
         return list(chosen)
 
@@ -99,6 +99,11 @@ class ChoiceKernels:
             presence=params.presence_penalty,
         )
         self._penalise(byref(arguments))
+
+
+def _readable(z_NV: Tensor) -> Tensor:
+    """Return the logits in a type and with strides that the kernels read."""
+    return (z_NV if z_NV.dtype in _DTYPES else z_NV.float()).contiguous()
 
 
 def choice_kernels_for(logits: Tensor) -> ChoiceKernels | None:

@@ -60,12 +60,14 @@ def choose(logits: Tensor, rows: Sequence[SampleRow], vocab_size: int) -> list[i
         z_NV = process(z_NV, rows)
     kernels = choice_kernels_for(z_NV)
     chosen = [UNDECIDED] * len(rows) if kernels is None else kernels.choose(z_NV, rows)
-    if UNDECIDED in chosen:
-        left = [i for i, token in enumerate(chosen) if token == UNDECIDED]
-        tokens = _choose_in_attempts(_take(z_NV, left), [rows[i] for i in left])
-        for i, token in zip(left, tokens, strict=True):
-            chosen[i] = token
-    return chosen
+    return _settled(z_NV, rows, chosen) if UNDECIDED in chosen else chosen
+
+
+def _settled(z_NV: Tensor, rows: Sequence[SampleRow], chosen: Sequence[int]) -> list[int]:
+    """Return `chosen` with a choice for each row that is still undecided."""
+    left = [i for i, token in enumerate(chosen) if token == UNDECIDED]
+    tokens = iter(_choose_in_attempts(_take(z_NV, left), [rows[i] for i in left]))
+    return [next(tokens) if token == UNDECIDED else token for token in chosen]
 
 
 def _choose_in_attempts(z_NV: Tensor, rows: Sequence[SampleRow]) -> list[int]:
