@@ -169,19 +169,28 @@ class AcceptanceEstimator:
         return self._by_drawn[is_drawn].estimate(guess, _GUESS_WEIGHT)
 
 
+class _Kinds(dict[int, AcceptanceEstimator]):
+    """Kinds of a source's tokens that were seen so far."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def __missing__(self, kind: int) -> AcceptanceEstimator:
+        self[kind] = estimator = AcceptanceEstimator(f"{self._source}/{kind}")
+        return estimator
+
+
 class AcceptanceByKind:
     """Acceptance of a source's tokens by their kinds, for offers with chances (drafter.Offer)."""
 
     def __init__(self, source: str) -> None:
-        self._source = source
-        self._of_kind: dict[int, AcceptanceEstimator] = {}
+        self._of_kind = _Kinds(source)
 
     def of_run(self, history: AcceptanceHistory, offer: Offer) -> list[float]:
         """Return, for each offered token, the chance that it and all before it are accepted."""
         chance, run = 1.0, []
         for kind, prior in zip(offer.kinds or repeat(0), offer.chances, strict=False):
-            estimator = self._of_kind.get(kind) or self._new(kind)
-            chance *= estimator.of(history, prior)
+            chance *= self._of_kind[kind].of(history, prior)
             run.append(chance)
         return run
 
@@ -191,12 +200,7 @@ class AcceptanceByKind:
         """Learn which of the offer's first `num_trials` tokens were accepted."""
         for index in range(num_trials):
             kind, prior = offer.kinds[index] if offer.kinds else 0, offer.chances[index]
-            estimator = self._of_kind.get(kind) or self._new(kind)
-            estimator.note(history, int(index < num_accepted), 1, prior)
-
-    def _new(self, kind: int) -> AcceptanceEstimator:
-        estimator = self._of_kind[kind] = AcceptanceEstimator(f"{self._source}/{kind}")
-        return estimator
+            self._of_kind[kind].note(history, int(index < num_accepted), 1, prior)
 
 
 FEW = 4
@@ -236,12 +240,16 @@ class DrafterBackoff:
         if num_kept:
             self._end()
         elif size > FEW:
-            self._num_misses += 1
-            self._missed_size = size
-            if self._num_misses >= _MISSES:
-                self.num_left = self._next_rest + 1  # the pass that is chosen counts
-                self._next_rest = min(2 * self._next_rest, _LONGEST_REST)
-                self._num_offers, self._surprise = 0, 0.0
+            self._note_miss(size)
+
+    def _note_miss(self, size: int) -> None:
+        """Note a group of which no offered token is checked. After several, the rest begins."""
+        self._num_misses += 1
+        self._missed_size = size
+        if self._num_misses >= _MISSES:
+            self.num_left = self._next_rest + 1  # the pass that is chosen counts
+            self._next_rest = min(2 * self._next_rest, _LONGEST_REST)
+            self._num_offers, self._surprise = 0, 0.0
 
     def note_offer(self, is_right: bool, predicted: float) -> None:
         """Note whether the first token offered to a sequence was right, and its predicted

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, chain
-from operator import attrgetter
+from itertools import accumulate, chain, takewhile
+from operator import attrgetter, eq
 from typing import ClassVar
 
 from specdec_core.config import MAX_DRAFT_TOKENS
@@ -85,6 +85,12 @@ class _Source:
         self.by_kind = AcceptanceByKind(name)
         """Acceptance of tokens that were offered with a chance."""
         self.backoff = DrafterBackoff()
+
+    def learn_alike(self, history: AcceptanceHistory, num_accepted: int, num_trials: int) -> None:
+        """Learn from tokens that were offered without chances."""
+        if self.backoff.num_left:
+            self.backoff.note_offer(num_accepted > 0, self.acceptance.of(history))
+        self.acceptance.note(history, num_accepted, num_trials)
 
 
 class _Sources(dict[str, _Source]):
@@ -216,52 +222,51 @@ class GoodputPolicy:
     def learn(
         self, history: AcceptanceHistory, source: str, offer: Offer, chosen: Sequence[int]
     ) -> None:
-        num_accepted = 0
-        for ours, own in zip(offer.tokens, chosen, strict=False):
-            if ours != own:
-                break
-            num_accepted += 1
+        num_accepted = sum(takewhile(bool, map(eq, offer.tokens, chosen)))
         num_trials = min(num_accepted + 1, len(offer.tokens), len(chosen))
         known = self._sources[source]
         if offer.chances:
             known.by_kind.note(history, offer, num_accepted, num_trials)
             known.acceptance.seen.note(num_accepted, num_trials)
         else:
-            if known.backoff.num_left:
-                known.backoff.note_offer(num_accepted > 0, known.acceptance.of(history))
-            known.acceptance.note(history, num_accepted, num_trials)
+            known.learn_alike(history, num_accepted, num_trials)
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         is_timed = seconds > 0.0 and all(map(is_round, lease.rows))
         self._planned.clear()
         self._pays_if_good.clear()
         if lease.role is Role.DRAFT:
-            lengths = [row.num_choices for row in lease.rows]
-            self._steps_since += max(lengths)
-            if is_timed:
-                cached = sum(row.base_len for row in lease.rows) / len(lease.rows)
-                self.draft.observe(*_drafting_size(lengths), seconds, cached)
+            self._observe_draft(lease, seconds if is_timed else None)
         elif is_timed:
             self._observe_target(lease, result, seconds)
 
+    def _observe_draft(self, lease: GroupLease, seconds: float | None) -> None:
+        """Note a draft's lease. `seconds` is None if its time is not that of a round."""
+        lengths = [row.num_choices for row in lease.rows]
+        self._steps_since += max(lengths)
+        if seconds is not None:
+            cached = sum(row.base_len for row in lease.rows) / len(lease.rows)
+            self.draft.observe(*_drafting_size(lengths), seconds, cached)
+
     def _observe_target(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
-        num_fed = num_drafted = num_cached = 0
+        num_rows = num_cached = 0
         for row in lease.rows:
-            num_fed += len(row.new_ids)
-            num_drafted += len(row.proposal)
+            num_rows += len(row.new_ids) + len(row.proposal)
             num_cached += row.base_len
         size = len(lease.rows)
-        self.verify.observe(size, num_fed + num_drafted, seconds, num_cached / size)
+        self.verify.observe(size, num_rows, seconds, num_cached / size)
         for source in self._sources.values():
             source.backoff.note_pass()
         self.last_steps, self._steps_since = self._steps_since, 0
         if self.last_steps:
-            self._observe_use(num_drafted, sum(row.num_accepted for row in result.rows))
+            self._observe_use(lease, result)
         else:
             self.num_passes_unused, self.is_promising = self.num_passes_unused + 1, False
 
-    def _observe_use(self, num_drafted: int, num_accepted: int) -> None:
+    def _observe_use(self, lease: GroupLease, result: GroupResult) -> None:
         """Note a target pass after the draft model was used."""
+        num_drafted = sum(len(row.proposal) for row in lease.rows)
+        num_accepted = sum(row.num_accepted for row in result.rows)
         if self.num_passes_unused >= self.trial_interval:
             self.trial_interval = min(2 * self.trial_interval, _LONGEST_INTERVAL)
             self._by_model.forget(_REMEMBERED)
@@ -282,32 +287,31 @@ class GoodputPolicy:
 
     def _choose(self, rows: Sequence[OfferedRow], chances: Sequence[float]) -> Decision:
         """Return how many of the most likely tokens the batch checks."""
-        num_undrafted, by_model, local = 0, [0], set()
-        for row in rows:
-            if not row.offer.tokens:
-                num_undrafted += 1
-            elif row.source == DRAFT_REPLICA:
-                by_model.append(len(row.offer.tokens))
-            else:
-                local.add(row.source)
-        steps, knows_costs = max(by_model), self._knows_costs
-        if steps == 1 and knows_costs and self._plan(self._last_load, 1).steps == 0:
-            self._num_misses = 0  # the draft model was asked only to see how good it is
+        drafted = [row for row in rows if row.offer.tokens]
+        by_model = [len(row.offer.tokens) for row in drafted if row.source == DRAFT_REPLICA]
+        if by_model and self._is_trial(max(by_model)):
+            self._num_misses = 0
             return Decision(len(chances), _PROBE)
-        drafting_s = 0.0
-        if steps and knows_costs:
-            drafting_s = self.draft.price(*_drafting_size(by_model)).seconds
-        expected = list(accumulate(chances, initial=0.0))
+        drafting_s = self._drafting_s(by_model) if by_model else 0.0
+        expected, num_undrafted = list(accumulate(chances, initial=0.0)), len(rows) - len(drafted)
         sizes = counts(CandidateBatch(len(rows), expected, drafting_s, num_undrafted), self.verify)
         best_one = best(sizes)
         self.last_chosen = chosen = self._exploration.chosen(sizes, best_one)
         reason = _GOODPUT if chosen is best_one else _PROBE
         if reason is _GOODPUT:
-            for name in local:
+            for name in {row.source for row in drafted} - {DRAFT_REPLICA}:
                 self._sources[name].backoff.note_choice(len(rows), chosen.num_kept)
         if drafting_s:
             self._num_misses = 0 if chosen.num_kept else self._num_misses + 1
         return Decision(chosen.num_kept, reason)
+
+    def _is_trial(self, steps: int) -> bool:
+        """Return whether the draft model was asked for one token only to see how good it is."""
+        return steps == 1 and self._knows_costs and self._plan(self._last_load, 1).steps == 0
+
+    def _drafting_s(self, lengths: Sequence[int]) -> float:
+        """Return the seconds that a draft took for these rows, 0 while its cost is unknown."""
+        return self.draft.price(*_drafting_size(lengths)).seconds if self._knows_costs else 0.0
 
     def _num_steps(self, history: AcceptanceHistory, plan: DraftPlan, size: int) -> int:
         """Return how many of the plan's steps the sequence takes part in, in a group of `size`."""

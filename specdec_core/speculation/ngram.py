@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import cycle, islice
 
 from specdec_core.config import NgramConfig, SpecMethod, SpeculationConfig
 from specdec_core.speculation.drafter import NO_OFFER, Drafter, Offer, Row
@@ -117,10 +118,8 @@ class NgramIndex:
         end, num_older = links[-1], len(self._older)
         best_len, start, num_seen = least - 1, _NONE, 0
         for _ in range(_MAX_STEPS):
-            while end == _NONE and num_older > 0:
-                num_older -= 1
-                table = self._older[num_older]
-                end = table[self._key % len(table)]
+            if end == _NONE and num_older > 0:
+                end, num_older = self._end_in_older(num_older)
             if end == _NONE or best_len == most or num_seen == _MAX_CHAIN:
                 break
             if ids[end - 1] == ids[-1]:  # otherwise only the hash is equal
@@ -134,10 +133,18 @@ class NgramIndex:
         self.match_len = best_len
         if start == _NONE:
             return ()
-        copied = list(ids[start : start + num_tokens])
-        while len(copied) < num_tokens:  # it reached the end, so the text may be a loop
-            copied += copied[: num_tokens - len(copied)]
-        return tuple(copied)
+        copied = tuple(ids[start : start + num_tokens])
+        return copied if len(copied) == num_tokens else _repeated(copied, num_tokens)
+
+    def _end_in_older(self, num_older: int) -> tuple[int, int]:
+        """Return the latest prefix in the first `num_older` full tables that ends with the last
+        lookup_min-gram, and the number of the tables before it."""
+        for number in reversed(range(num_older)):
+            table = self._older[number]
+            end = table[self._key % len(table)]
+            if end != _NONE:
+                return end, number
+        return _NONE, 0
 
     def _catch_up(self) -> None:
         ids, links, table = self._ids, self._links, self._table
@@ -156,6 +163,11 @@ class NgramIndex:
             links.append(table[slot])
             table[slot] = index + 1
         self._key = key
+
+
+def _repeated(copied: tuple[int, ...], num_tokens: int) -> tuple[int, ...]:
+    """Return a copy that reached the end of the text, continued as if the text were a loop."""
+    return tuple(islice(cycle(copied), num_tokens))
 
 
 @cache

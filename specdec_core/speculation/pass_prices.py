@@ -222,6 +222,10 @@ class _Size:
     """Number of its last passes that were far off."""
 
 
+_UNSEEN = _Size()
+"""Stands for a class of sizes of which no pass was seen."""
+
+
 @dataclass(eq=False, slots=True)
 class PassPrices:
     """Prices of one kind of pass: a target's, a draft's lease, or a draft step. In seconds."""
@@ -293,18 +297,18 @@ class PassPrices:
 
     def _learn(self, size: _Size, point: _Coordinates, surprise: float) -> None:
         covered = [_on(point, row) for row in self._spread]
-        prior_variance = _on(point, covered) + size.variance
-        # Other work makes a pass longer, never shorter. So a pass that is much too long says
-        # little, and its price stays uncertain.
-        variance = prior_variance + _NOISE**2 + max(surprise - _LONG, 0.0) ** 2
-        if self.num_seen > 1 and abs(surprise) > _FAR * sqrt(prior_variance + _NOISE**2):
-            variance = self._doubt_far(size, surprise, prior_variance + _NOISE**2)
+        variance = _on(point, covered) + size.variance + _NOISE**2
+        if self.num_seen > 1 and abs(surprise) > _FAR * sqrt(variance):
+            variance = self._doubt_far(size, surprise, variance)
             if variance == 0.0:
                 return
             covered = [_on(point, row) for row in self._spread]
         else:
             self._far.clear()
             size.num_far = 0
+            # Other work makes a pass longer, never shorter. So a pass that is much too long says
+            # little, and its price stays uncertain.
+            variance += max(surprise - _LONG, 0.0) ** 2
         share = surprise / variance
         for index, cover in enumerate(covered):
             self._curve[index] += cover * share
@@ -325,15 +329,19 @@ class PassPrices:
             self._far.clear()
         self._far.append(surprise)
         size.num_far += 1
+        if max(len(self._far), size.num_far) < _NUM_IN_A_ROW:
+            return 0.0
+        self._take_as_change(size, surprise)
+        return variance + surprise**2
+
+    def _take_as_change(self, size: _Size, surprise: float) -> None:
+        """Make the curve, or the size alone, as uncertain as the last passes show."""
         if len(self._far) == _NUM_IN_A_ROW:
             self._spread = _plus(self._spread, surprise**2)
             self._far.clear()
-        elif size.num_far == _NUM_IN_A_ROW:
-            size.variance += surprise**2
         else:
-            return 0.0
+            size.variance += surprise**2
         size.num_far = 0
-        return variance + surprise**2
 
     def price(self, sequences: int, rows: int) -> Price:
         """Return the price of a pass of `rows` rows."""
@@ -344,23 +352,18 @@ class PassPrices:
 
     def _priced(self, sequences: int, rows: int) -> Price:
         point, key = _coordinates(sequences, rows), self._key(sequences, rows)
-        size = self._sizes.get(key)
-        offset, variance = 0.0, _OWN**2
-        if size is not None:
-            age = self.num_seen - size.last_seen
-            offset, variance = size.offset, size.variance + age * _OWN**2 / _MEMORY
+        size = self._sizes.get(key) or _Size(last_seen=self.num_seen)
+        variance = size.variance + (self.num_seen - size.last_seen) * _OWN**2 / _MEMORY
         expected = self.expected.at(sequences, rows, self.cached)
-        seconds = expected * exp(_on(point, self._curve) + offset)
+        seconds = expected * exp(_on(point, self._curve) + size.offset)
         last_rows = max(round(sequences * self._last_tokens), sequences)
-        if rows == last_rows:
-            return Price(seconds, 0.0)
-        bound = min if rows < last_rows else max  # rows never make a pass shorter
-        seconds = bound(seconds, self.price(sequences, last_rows).seconds)
+        if rows != last_rows:
+            bound = min if rows < last_rows else max  # rows never make a pass shorter
+            seconds = bound(seconds, self.price(sequences, last_rows).seconds)
         last_key = self._key(sequences, last_rows)
         if key == last_key:
             return Price(seconds, 0.0)
-        last = self._sizes.get(last_key)
-        both = variance + (_OWN**2 if last is None else last.variance)
+        both = variance + self._sizes.get(last_key, _UNSEEN).variance
         both += self._spread_between(point, _coordinates(sequences, last_rows))
         return Price(seconds, sqrt(max(both, variance)))
 

@@ -36,10 +36,14 @@ def drafting_methods() -> tuple[str, ...]:
 def check_method(name: str | None) -> None:
     """Raise InvalidRequestError, a ValueError, unless `name` is a known method or None."""
     if name is not None and name not in spec_methods():
-        names = ", ".join(spec_methods())
-        raise InvalidRequestError(
-            f"spec_method must be one of {names}, got {name[:40]!r}", param="speculative.method"
-        )
+        raise _unknown_method(name)
+
+
+def _unknown_method(name: str) -> InvalidRequestError:
+    names = ", ".join(spec_methods())
+    return InvalidRequestError(
+        f"spec_method must be one of {names}, got {name[:40]!r}", param="speculative.method"
+    )
 
 
 def draft_method(config: SpeculationConfig, request: Request) -> str:
@@ -53,9 +57,8 @@ def draft_limit(config: SpeculationConfig, request: Request) -> int:
     """Return the maximum number of drafted tokens in any round; 0 decodes without speculation."""
     if draft_method(config, request) == SpecMethod.NONE:
         return 0
-    if request.num_draft_tokens is None:
-        return config.num_draft_tokens
-    return min(config.num_draft_tokens, request.num_draft_tokens)
+    asked = request.num_draft_tokens
+    return config.num_draft_tokens if asked is None else min(config.num_draft_tokens, asked)
 
 
 class DraftableRow(Row, Protocol):
@@ -95,7 +98,9 @@ class LocalDrafters:
         if method == SpecMethod.NONE:
             return None
         name = str(SpecMethod.NGRAM if method in DRAFT_MODEL_METHODS else method)
-        if name not in self._made:
-            self._made[name] = drafter = DRAFTERS[name](self._config)
-            self.learn |= drafter.learns
-        return self._made[name]
+        return self._made.get(name) or self._make(name)
+
+    def _make(self, name: str) -> Drafter:
+        self._made[name] = drafter = DRAFTERS[name](self._config)
+        self.learn |= drafter.learns
+        return drafter

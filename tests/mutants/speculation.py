@@ -26,15 +26,15 @@ MUTANTS = (
     ),
     _in_ngram(
         name="ngram-copy-runs-off-the-end",
-        old="        while len(copied) < num_tokens:",
-        new="        while False:",
+        old="tuple(islice(cycle(copied), num_tokens))",
+        new="tuple(islice(copied, num_tokens))",
         breaks="a loop is proposed once round only: short proposals where long ones are right",
         killed_by=("tests/speculation/test_ngram.py::test_a_loop_is_continued_beyond_the_end",),
     ),
     _in_ngram(
         name="ngram-forgets-full-tables",
-        old="            while end == _NONE and num_older > 0:\n",
-        new="            while False:\n",
+        old="            if end == _NONE and num_older > 0:\n",
+        new="            if False:\n",
         breaks="a long text is searched in its last part alone: fewer tokens are proposed",
         killed_by=(
             "tests/speculation/test_ngram.py::test_a_long_list_that_grows_finds_what_a_search_finds",
