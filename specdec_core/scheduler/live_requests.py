@@ -172,7 +172,8 @@ class LiveRequests:
                 replica.remove(sequence, reservation)
         sequence.target = sequence.draft = None
         self._undrafted.pop(sequence.sequence_id, None)
-        self._proposer.end(sequence)
+        if sequence.drafter is not None and sequence.drafter.learns:
+            self._proposer.end(sequence)
         del self.by_id[sequence.request_id]
 
     def end_overdue(self, now: float) -> None:

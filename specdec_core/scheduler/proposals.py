@@ -147,9 +147,8 @@ class Proposer:
             drafter.learn(rows, observed)
 
     def end(self, sequence: Sequence) -> None:
-        """Note an ended sequence. A drafter that learns forgets it after its last pass."""
-        if sequence.drafter is not None and sequence.drafter.learns:
-            self.ended.append(sequence)
+        """Note an ended sequence, whose drafter learns, and forgets it after its last pass."""
+        self.ended.append(sequence)
 
     def forget_ended(self) -> None:
         """Let the drafters forget the sequences that have ended. Called before each decision."""
