@@ -11,7 +11,13 @@ import pytest
 
 from deployments.text.grammars import Compiler
 from deployments.text.tokenizer import TextModel, load_text_model
-from specdec_core.config import Numerics, SchedulerConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    KPolicyName,
+    Numerics,
+    SchedulerConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.model import replica_info
@@ -104,7 +110,9 @@ def test_speculation_changes_no_demanded_call_of_the_demo_model(
 
 def compared(model: Any, text: TextModel, body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the choices, which are the same whole and streamed, drafted or not."""
-    config = SchedulerConfig(speculation=SpeculationConfig(method=SpecMethod.NGRAM))
+    # A fixed K: the default policy may stop drafting where other work makes passes slow.
+    speculation = SpeculationConfig(method=SpecMethod.NGRAM, k_policy=KPolicyName.FIXED)
+    config = SchedulerConfig(speculation=speculation)
 
     async def scenario() -> list[dict[str, Any]]:
         settings = {"text": text, "config": config, "make_target": lambda: Target(model, text)}
