@@ -246,7 +246,7 @@ def test_it_is_near_the_best_fixed_k_from_the_first_passes_on(
 def test_rows_that_are_offered_nothing_do_not_hide_what_the_others_are_worth(
     told: str, machine: str, sequences: int, acceptance: float
 ) -> None:
-    """Where half a pass goes by rows, 32 sequences make 0.92 by intention: see `_UNDRAFTED_MARGIN`."""
+    """Where half a pass goes by rows, 32 sequences make 0.92 by intention (`_UNDRAFTED_MARGIN`)."""
     check(Cell(machine, told, acceptance, sequences, offering=0.3))
 
 
