@@ -102,7 +102,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                         elif isinstance(command, SendFree):
                             message.free.sequence_ids.extend(command.sequence_ids)
                         else:
-                            _write_state_change(message, command)
+                            _write_other_command(message, command)
                         yield message
         finally:
             reader.cancel()
@@ -180,14 +180,14 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 if message.HasField("result"):
                     await self._driver.read_in_turn(replica, message.result)
                 else:
-                    self._read_state_change(message, replica)
+                    self._read_other_result(message, replica)
         except (*_UNREADABLE, PeerTimeoutError) as error:
             _log_end(replica, error)
         finally:
             # Immediately, because a write to a peer that does not read may never end.
             self._driver.leave(replica)
 
-    def _read_state_change(self, message: pb.WorkUp, replica: ConnectedReplica) -> None:
+    def _read_other_result(self, message: pb.WorkUp, replica: ConnectedReplica) -> None:
         """Read any message of a registered replica but a result."""
         match message.WhichOneof("kind"):
             case "heartbeat":
@@ -200,7 +200,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 logger.warning("unexpected message of kind %s from a replica", other)
 
 
-def _write_state_change(message: pb.WorkDown, command: SendReset | Drained) -> None:
+def _write_other_command(message: pb.WorkDown, command: SendReset | Drained) -> None:
     if isinstance(command, SendReset):
         message.reset.incarnation = command.incarnation
     else:

@@ -156,7 +156,10 @@ class GenerationService:
         return await self.lanes.run(max(size, INLINE + 1), call)
 
     async def _run_own_template(self, call: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
-        """Return `call()`, which renders a request's own template."""
+        """Return `call()`, which renders a request's own template.
+
+        Raises InvalidRequestError if this server accepts no templates from requests.
+        """
         if not self._trusts_chat_templates:
             raise InvalidRequestError(
                 "chat_template: this server accepts no templates from requests "
@@ -252,7 +255,7 @@ class GenerationService:
     def _all_choices(
         self, first: Generation, prompts: Sequence[Sequence[int]], ask: GenerationRequest, n: int
     ) -> list[Generation]:
-        """Return `n` choices of every prompt. `first` is the first one."""
+        """Return `n` choices of every prompt. `first` is that of the first prompt, checked."""
         choices: list[Generation] = []
         request_id, params = first.request.request_id, first.request.params
         for prompt in prompts:

@@ -1,4 +1,6 @@
-"""The open requests of an ingress, and the joining of their streams after a break. Pure.
+"""The open requests of an ingress, and the joining of their streams after a break.
+
+Nothing here does I/O.
 
 Every token event carries the index of its first token. Tokens that the client already has are
 compared, then dropped. If an event leaves a gap, the ingress asks again, from the first token that
@@ -135,8 +137,11 @@ class OpenRequests:
         return sent
 
     def take(self, entry: OpenRequest, event: TokenEvent) -> TokenEvent | None:
-        """Return the part of an event that is new to the client. Return None if the event leaves a
-        gap, so that the request must be submitted again."""
+        """Return the part of an open request's event that is new to the client.
+
+        Return None if the event leaves a gap or has other tokens than the client. Then the request
+        must be submitted again.
+        """
         overlap = len(entry.request.emitted_token_ids) + len(entry.emitted) - event.index
         if overlap != 0 or event.prompt_logprobs:  # rarely
             new_part = self._new_part(entry, event, overlap)

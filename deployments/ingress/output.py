@@ -142,7 +142,7 @@ class Output:
         if chunk.finish_reason is not None:
             shown += stops.add(rest) + stops.flush()
         if stops.stop_string is None:
-            return replace(chunk, text=shown)
+            return chunk if shown == chunk.text else replace(chunk, text=shown)
         return replace(
             chunk,
             text=shown + (stops.stop_string if self._view.includes_stop else ""),

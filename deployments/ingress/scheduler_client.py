@@ -90,7 +90,7 @@ class SchedulerClient:
         self._clock = clock
         self._resume_timeout_s = resume_timeout_s
         self._lost_at = clock()
-        """Time at which the last coordinator was lost."""
+        """Time at which the last coordinator was lost, or the search for the first began."""
         self._targets_lost_at: float | None = None
         """Time at which the last target was lost. None: there are targets, or there never were
         any."""
@@ -229,6 +229,7 @@ class SchedulerClient:
             self._submit(entry, resume=was_sent)
 
     def _lost(self) -> None:
+        """Note that there is no coordinator. If this lasts too long, give up the open requests."""
         if self._outgoing is not None:
             self._lost_at = self._clock()
         self._outgoing, self._endpoint = None, None

@@ -59,7 +59,9 @@ def choose(logits: Tensor, rows: Sequence[SampleRow], vocab_size: int) -> list[i
     if any([row.rules.logit_fields for row in rows]):
         z_NV = process(z_NV, rows)
     kernels = choice_kernels_for(z_NV)
-    chosen = [UNDECIDED] * len(rows) if kernels is None else kernels.choose(z_NV, rows)
+    if kernels is None:
+        return _choose_in_attempts(z_NV, rows)
+    chosen = kernels.choose(z_NV, rows)
     return _settled(z_NV, rows, chosen) if UNDECIDED in chosen else chosen
 
 

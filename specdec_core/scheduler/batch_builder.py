@@ -129,6 +129,8 @@ class BatchBuilder:
         """Send the replica's next batch if it is due; return whether one was sent."""
         ready = replica.ready_queue
         self._update_ready_queues()
+        if not (ready.num_ready or ready.awaiting_draft):
+            return False
         in_flight = sum([open_.num_catching_up for open_ in replica.leases.values()])
         if ready.awaiting_draft and self._draft_fallback.fill(replica, in_flight):
             self._update_ready_queues()

@@ -56,7 +56,8 @@ def _hold_partial(
     now: float,
     max_wait_s: float,
 ) -> float | None:
-    """Return the time until which a partial batch waits for the rows that are about to join it."""
+    """Return the time until which a partial batch waits for the rows that are about to join it.
+    None if it is due."""
     # Background rows join a client's, or run when there are none.
     if not (prefill or len(ready.decoding)) or replica.has_leases:
         return NEXT_EVENT

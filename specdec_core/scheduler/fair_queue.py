@@ -107,7 +107,9 @@ class WaitingQueue:
         if sequence.is_background:
             return
         self.num_clients += 1
-        account = self._accounts.setdefault(sequence.request.client, ClientQueue(self._level))
+        account = self._accounts.get(sequence.request.client)
+        if account is None:
+            account = self._accounts[sequence.request.client] = ClientQueue(self._level)
         self._num_busy += not (account.waiting or account.num_running)
         if not account.waiting:
             account.num_served = max(account.num_served, self._level)
@@ -188,7 +190,8 @@ class WaitingQueue:
             self._keys.clear()
 
     def _close_unneeded(self, client: str, account: ClientQueue) -> None:
-        """Forget an idle client while others are busy, and all unneeded ones once they are many."""
+        """Forget an idle client unless its account is still needed. Once accounts are many, forget
+        all that are not."""
         if not self._is_needed(account):
             del self._accounts[client]
         if len(self._accounts) > self._most_accounts:

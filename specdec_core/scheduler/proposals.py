@@ -147,7 +147,8 @@ class Proposer:
             drafter.learn(rows, observed)
 
     def end(self, sequence: Sequence) -> None:
-        """Note an ended sequence, whose drafter learns, and forgets it after its last pass."""
+        """Note an ended sequence. Only for one whose drafter learns, which forgets it after its
+        last pass."""
         self.ended.append(sequence)
 
     def forget_ended(self) -> None:

@@ -135,8 +135,8 @@ class ReplicaState:
     acknowledged a reset."""
     is_draining: bool = False
     wake_at: float = inf
-    """Time at which a group that waits for more rows is sent without them; infinite if an event
-    comes first."""
+    """Time at which a batch that waits for more rows is sent without them. Infinite if only an
+    event can make it due."""
     num_leases: int = 0
     num_rows: int = 0
     busy_s: float = 0.0

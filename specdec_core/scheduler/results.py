@@ -140,7 +140,7 @@ class ResultHandler:
         assert reservation is not None, "the row was leased to a target"
         assert current.committed_len == row.end_len, "nobody commits while the target owns"
         if current.committed_len < sequence.resume_len:
-            if not self._agrees(sequence, tokens):
+            if not self._check_resumed(sequence, tokens):
                 return
             num_drafted = num_accepted = 0  # nobody drafted them
         sequence.history.record(num_drafted, num_accepted)
@@ -165,7 +165,7 @@ class ResultHandler:
         reservation.cached_len = held_len if held_len < num_ids else num_ids - 1
         replica.release(reservation, held_len, num_ids)
 
-    def _agrees(self, sequence: Sequence, tokens: tuple[int, ...]) -> bool:
+    def _check_resumed(self, sequence: Sequence, tokens: tuple[int, ...]) -> bool:
         """End a resumed sequence whose client has other tokens; return whether it has the same."""
         wrong = sequence.disagreement(tokens)
         if wrong is not None:

@@ -30,7 +30,7 @@ class VerificationBudget:
         """Return the group with its proposals shortened."""
         resuming = [row for row in group if row.is_resuming]
         if resuming:
-            return self._shorten_others(group, resuming, tile_rows)
+            return self._shorten_with_resuming(group, resuming, tile_rows)
         has_proposal = any([row.lease_row.proposal for row in group])
         if has_proposal and self._k_policy.is_selective:
             group = keep_worthwhile(group, self._k_policy, tile_rows)
@@ -38,7 +38,7 @@ class VerificationBudget:
             group = keep_within(group, whole_tiles(self._max_rows, tile_rows))
         return group
 
-    def _shorten_others(
+    def _shorten_with_resuming(
         self, group: list[ScheduledRow], resuming: list[ScheduledRow], tile_rows: int
     ) -> list[ScheduledRow]:
         """Return the group, of which the `resuming` rows check tokens that clients brought back.

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, chain, takewhile
-from operator import attrgetter, eq
+from itertools import accumulate, chain
+from operator import attrgetter
 from typing import ClassVar
 
 from specdec_core.config import MAX_DRAFT_TOKENS
@@ -222,7 +222,11 @@ class GoodputPolicy:
     def learn(
         self, history: AcceptanceHistory, source: str, offer: Offer, chosen: Sequence[int]
     ) -> None:
-        num_accepted = sum(takewhile(bool, map(eq, offer.tokens, chosen)))
+        num_accepted = 0
+        for ours, own in zip(offer.tokens, chosen, strict=False):
+            if ours != own:
+                break
+            num_accepted += 1
         num_trials = min(num_accepted + 1, len(offer.tokens), len(chosen))
         known = self._sources[source]
         if offer.chances:

@@ -222,10 +222,6 @@ class _Size:
     """Number of its last passes that were far off."""
 
 
-_UNSEEN = _Size()
-"""Stands for a class of sizes of which no pass was seen."""
-
-
 @dataclass(eq=False, slots=True)
 class PassPrices:
     """Prices of one kind of pass: a target's, a draft's lease, or a draft step. In seconds."""
@@ -363,7 +359,8 @@ class PassPrices:
         last_key = self._key(sequences, last_rows)
         if key == last_key:
             return Price(seconds, 0.0)
-        both = variance + self._sizes.get(last_key, _UNSEEN).variance
+        last = self._sizes.get(last_key)
+        both = variance + (_OWN**2 if last is None else last.variance)
         both += self._spread_between(point, _coordinates(sequences, last_rows))
         return Price(seconds, sqrt(max(both, variance)))
 

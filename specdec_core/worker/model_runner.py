@@ -184,7 +184,7 @@ class ModelRunner:
         counts = dict(zip(batch.slots, fed, strict=True))
         assert len(counts) == len(starts), "a slot is fed once per call"
         self._kv.extend(counts)
-        batch = batch._replace(starts=starts)
+        batch = ForwardInput(*batch[:-1], starts)  # `_replace` takes 1 us more
         max_tokens, max_queries = self.max_tokens_per_pass, self.attention_shape.queries.high
         try:
             is_whole = len(batch.token_ids) <= max_tokens and max(fed, default=0) <= max_queries
@@ -192,7 +192,7 @@ class ModelRunner:
                 return self._run(batch)  # nearly always
             return self._run_in_passes(batch, max_tokens, max_queries)
         except BaseException:
-            self._forget(batch)
+            self._roll_back(batch)
             raise
 
     def _run_in_passes(
@@ -201,7 +201,7 @@ class ModelRunner:
         passes = split_into_passes(batch, max_tokens, max_queries)
         return self._joined([self._run(one_pass) for one_pass in passes], len(batch.taps))
 
-    def _forget(self, batch: ForwardInput) -> None:
+    def _roll_back(self, batch: ForwardInput) -> None:
         """Roll every slot back to the start of its row."""
         for slot, start in zip(batch.slots, batch.starts, strict=True):
             self.rollback(slot, start)

@@ -152,8 +152,10 @@ class Replica:
             compiled = rules.compiled(self._grammars)
         except InvalidRequestError as error:
             return RowResult(row.sequence_id, RowStatus.INVALID, error=str(error))
-        self._with_grammar.add(row.sequence_id)
-        return self._truncated(row._replace(rules=compiled))
+        begun = self._truncated(row._replace(rules=compiled))
+        if row.sequence_id in self._sequences:
+            self._with_grammar.add(row.sequence_id)
+        return begun
 
     def _rolled_back(self, row: LeaseRow, cached: CachedSequence) -> CachedSequence | RowResult:
         """Forget what the slot caches after base_len. Return KV_MISS if it caches other IDs or

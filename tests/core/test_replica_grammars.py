@@ -114,3 +114,14 @@ def test_a_draft_proposes_nothing_for_a_grammar_that_is_not_ready() -> None:
     (answer,) = run(replica, row(PROMPT, 0, num_choices=3, rules=ASKED), role=Role.DRAFT)
     assert (answer.status, answer.tokens) == (RowStatus.OK, ())
     assert answer.cached_len == 3
+
+
+def test_a_replica_keeps_no_id_of_a_grammar_sequence_that_is_gone() -> None:
+    _, replica = target(SlowGrammar(is_ready=True))
+    for sequence_id in (1, 2):
+        run(replica, row(PROMPT, 0, sequence_id=sequence_id, num_choices=1, rules=ASKED))
+    assert replica._with_grammar == {1, 2}
+    replica.free([1])
+    assert replica._with_grammar == {2}
+    replica.reset()
+    assert not replica._with_grammar

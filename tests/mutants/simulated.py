@@ -103,7 +103,7 @@ MUTANTS = (
     _in_live_requests(
         name="leases-outlive-their-replica",
         old="        replica.leases.clear()\n",
-        new="        replica.wake_at = None\n",
+        new="        replica.wake_at = inf\n",
         breaks="the late answer of a fenced replica is merged",
     ),
     _seeded(

@@ -50,8 +50,8 @@ class Choice:
     @property
     def early_echo(self) -> str:
         """The echo with which a stream begins. A client that resumes already has it."""
-        is_late = self.echo.has_logprobs or self.generation.request.resume_token_ids
-        return "" if is_late else self.echo.text
+        is_left_out = self.echo.has_logprobs or self.generation.request.resume_token_ids
+        return "" if is_left_out else self.echo.text
 
     def scored_prompt(self, chunk: OutputChunk) -> Prompt | None:
         """Return the scored prompt. None if the answer ended before it came."""
@@ -83,7 +83,7 @@ class Choice:
         calls = {"tool_calls": self._calls(parsed)} if parsed.calls else {}
         return reasoning | content | calls
 
-    def token_ids(self, chunk: OutputChunk) -> dict[str, Any]:
+    def token_id_fields(self, chunk: OutputChunk) -> dict[str, Any]:
         """Return the fields of a chunk's token IDs, and with the first those of the prompt."""
         ids: dict[str, Any] = {}
         if not self.answer.hides_tokens:
@@ -340,7 +340,7 @@ class Response:
         if chunk.stop_reason is not None:
             entry["stop_reason"] = chunk.stop_reason
         if self.return_token_ids:
-            entry |= choice.token_ids(chunk)
+            entry |= choice.token_id_fields(chunk)
         return entry, parsed
 
     def _logprobs(self, choice: Choice, chunk: OutputChunk, count: int) -> dict[str, Any] | None:

@@ -28,7 +28,7 @@ _PER_TOKEN = (
     "specdec_request_time_per_output_token_seconds",
     "gen_ai_server_time_per_output_token_seconds",
 )
-"""Metrics of the same time: ours, and that of the GenAI conventions."""
+"""Each of these three: our metric of a time, and that of the GenAI conventions."""
 _ACCEPTANCE = ("specdec_request_acceptance_rate", "specdec_request_acceptance_length")
 
 
