@@ -11,7 +11,6 @@ from itertools import repeat
 
 from specdec_core.config import DRAFT_MODEL_METHODS, SpecMethod, SpeculationConfig
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult, RowStatus
-from specdec_core.request import Request
 from specdec_core.scheduler.replicas import ReplicaState
 from specdec_core.scheduler.sequence import Drafting, Round, Sequence
 from specdec_core.speculation.drafter import NO_OFFER, Drafter, Observed, Offer
@@ -25,8 +24,6 @@ _Replicas = Mapping[str, ReplicaState]
 _DrafterCalls = dict[tuple[Drafter, str], tuple[list[Sequence], list[int]]]
 """(local drafter, target) -> sequences of the target that the drafter is asked for, and the maximum
 tokens of each."""
-_DraftingKey = tuple[bool, str | None, int]
-"""Wishes of a request: (speculation enabled, method, maximum drafted tokens of a round)."""
 
 
 class Proposer:
@@ -40,8 +37,8 @@ class Proposer:
         self.drafters = LocalDrafters(config)
         self.ended: list[Sequence] = []
         """Sequences that have ended, and that their drafters have yet to forget."""
-        self._shared_drafting: dict[_DraftingKey, Drafting] = {}
-        """One shared object for all sequences with the same wishes."""
+        self._shared_drafting: dict[tuple[str, int], Drafting] = {}
+        """(method, maximum drafted tokens of a round) -> settings of all such sequences."""
 
     @property
     def is_draft_short(self) -> bool:
@@ -225,23 +222,18 @@ class Proposer:
         return steps > 0
 
     def _drafting(self, sequence: Sequence) -> Drafting:
-        request, limit = sequence.request, self._config.num_draft_tokens
-        if request.num_draft_tokens is not None:
-            limit = min(limit, request.num_draft_tokens)
-        key = request.speculation_enabled, request.spec_method, limit
-        sequence.drafting = self._shared_drafting.get(key) or self._new_drafting(key, request)
+        config, request = self._config, sequence.request
+        key = draft_method(config, request), draft_limit(config, request)
+        sequence.drafting = self._shared_drafting.get(key) or self._new_drafting(*key)
         return sequence.drafting
 
-    def _new_drafting(self, key: _DraftingKey, request: Request) -> Drafting:
-        """Return the settings of the first request with these wishes, and keep them."""
-        config = self._config
-        method = draft_method(config, request)
-        local = self.drafters.of(method)
-        limit = draft_limit(config, request)
+    def _new_drafting(self, method: str, limit: int) -> Drafting:
+        """Return the settings of the first sequence with this method and limit, and keep them."""
+        config, local = self._config, self.drafters.of(method)
         reason = DraftLengthReason.ENDING if limit else DraftLengthReason.REQUEST
         if config.method == SpecMethod.NONE or not config.num_draft_tokens:
             reason = DraftLengthReason.OFF
-        drafting = self._shared_drafting[key] = Drafting(
+        drafting = self._shared_drafting[method, limit] = Drafting(
             local=None if method == SpecMethod.DRAFT_MODEL else local,
             stand_in=local if method in DRAFT_MODEL_METHODS else None,
             max_tokens=limit,
